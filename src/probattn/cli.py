@@ -1,0 +1,7 @@
+"""The command line, `probattn`."""
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Entry point."""

@@ -1,0 +1,149 @@
+"""Control variates of score-function gradients.
+
+A baseline b_k must not depend on the draw z_k whose log-probability it multiplies; then E[b_k grad log q(z_k)] = 0 and
+the gradient stays unbiased. Each baseline here is a linear function of the particles' log-likelihoods plus a constant, so
+a draw can carry it as tensors.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from probattn.core.protocols import LatentDistribution
+from probattn.core.records import Evaluation
+
+__all__ = ["Baseline", "LeaveOneOut", "NoBaseline", "RunningMean", "SoftAttention"]
+
+
+class Baseline(Protocol):
+    """What a score-function estimator asks of a control variate."""
+
+    @property
+    def min_samples(self) -> int:
+        """The smallest number of samples it works with."""
+        ...
+
+    def particle(self, posterior: LatentDistribution, prior: LatentDistribution | None) -> Tensor | None:
+        """(1, *unit, *event) an extra particle whose log-likelihood is the baseline, or None."""
+        ...
+
+    def mixing(self, num_samples: int, like: Tensor) -> Tensor | None:
+        """(K, K) matrix from log-likelihoods to baselines, the extra particle included; None for zero."""
+        ...
+
+    def offset(self) -> Tensor | None:
+        """A constant that is added, or None."""
+        ...
+
+
+@dataclass(frozen=True)
+class NoBaseline:
+    """No control variate: the plain score-function gradient, for comparison."""
+
+    min_samples: int = 1
+
+    def particle(self, posterior: LatentDistribution, prior: LatentDistribution | None) -> Tensor | None:
+        """No extra particle."""
+        return None
+
+    def mixing(self, num_samples: int, like: Tensor) -> Tensor | None:
+        """Zero."""
+        return None
+
+    def offset(self) -> Tensor | None:
+        """Zero."""
+        return None
+
+
+@dataclass(frozen=True)
+class SoftAttention:
+    """The log-likelihood of soft attention under the prior (Deng et al., eq. 1): one extra readout, detached.
+
+    The expectation is taken under p and not under q, so the baseline does not depend on the inference network. With
+    no prior at hand the posterior's plug-in value serves.
+    """
+
+    min_samples: int = 1
+
+    def particle(self, posterior: LatentDistribution, prior: LatentDistribution | None) -> Tensor | None:
+        """The prior's plug-in value."""
+        source = posterior if prior is None else prior
+        return source.plug_in.detach().unsqueeze(0)
+
+    def mixing(self, num_samples: int, like: Tensor) -> Tensor | None:
+        """Every sample's baseline is the last particle's log-likelihood."""
+        mixing = torch.zeros(num_samples + 1, num_samples + 1, dtype=like.dtype, device=like.device)
+        mixing[:, -1] = 1.0
+        return mixing
+
+    def offset(self) -> Tensor | None:
+        """Zero."""
+        return None
+
+
+@dataclass(frozen=True)
+class LeaveOneOut:
+    """The mean log-likelihood of the other samples (Kool et al. 2019). Needs two samples or more."""
+
+    min_samples: int = 2
+
+    def particle(self, posterior: LatentDistribution, prior: LatentDistribution | None) -> Tensor | None:
+        """No extra particle."""
+        return None
+
+    def mixing(self, num_samples: int, like: Tensor) -> Tensor | None:
+        """(1 - I) / (K - 1)."""
+        ones = torch.ones(num_samples, num_samples, dtype=like.dtype, device=like.device)
+        return (ones - torch.eye(num_samples, dtype=like.dtype, device=like.device)) / (num_samples - 1)
+
+    def offset(self) -> Tensor | None:
+        """Zero."""
+        return None
+
+
+class RunningMean(nn.Module):
+    """A moving average of past log-likelihoods per unit, kept in buffers and moved only by `update_`.
+
+    The training loop calls `update_` once per step, after the backward pass, so that recomputation, evaluation and
+    several particles cannot move it twice.
+    """
+
+    value: Tensor
+    is_started: Tensor
+
+    def __init__(self, decay: float = 0.99):
+        super().__init__()
+        if not 0.0 <= decay < 1.0:
+            raise ValueError(f"RunningMean(decay) must lie in [0, 1), got {decay}")
+        self.decay = decay
+        self.min_samples = 1
+        self.register_buffer("value", torch.zeros(()))
+        self.register_buffer("is_started", torch.zeros((), dtype=torch.bool))
+
+    def particle(self, posterior: LatentDistribution, prior: LatentDistribution | None) -> Tensor | None:
+        """No extra particle."""
+        return None
+
+    def mixing(self, num_samples: int, like: Tensor) -> Tensor | None:
+        """Zero."""
+        return None
+
+    def offset(self) -> Tensor | None:
+        """The moving average."""
+        return self.value.clone()
+
+    @torch.no_grad()
+    def update_(self, evaluation: Evaluation) -> None:
+        """Move the average towards the mean log-likelihood of this batch.
+
+        Args:
+            evaluation: What the model returned; padded steps do not count.
+        """
+        log_lik = evaluation.log_lik
+        if evaluation.mask is not None:
+            log_lik = log_lik[:, evaluation.mask]
+        mean = log_lik.mean().to(self.value.dtype)
+        self.value.copy_(torch.where(self.is_started, self.decay * self.value + (1.0 - self.decay) * mean, mean))
+        self.is_started.fill_(True)

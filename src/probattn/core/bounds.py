@@ -1,0 +1,243 @@
+"""Where the logarithm goes: log-likelihoods and receipts in, a loss and the number to report out.
+
+| bound | per unit of the particles | needs |
+|---|---|---|
+| `Elbo` | sum_k w_k log f_k - KL | any draw |
+| `Marginal` | log sum_k p_k f_k | an enumerated draw, or `Mean` |
+| `ImportanceWeighted` | log 1/K sum_k f_k p_k / q_k | K samples |
+| `WakeSleep` | detached importance weights times both log-probabilities | K hard samples |
+
+All results are nats per example, summed over steps, sites and heads, and never averaged: a recipe divides, nobody
+else does.
+A bound works in the unit of its particles: for `step` particles the sum over k is taken at each step, for `example`
+particles after the log-likelihoods of all steps were added up.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from probattn.core.free_bits import FreeBits
+from probattn.core.ledger import Ledger
+from probattn.core.records import Draw, Evaluation, Latent, Terms
+
+__all__ = ["Bound", "Elbo", "ImportanceWeighted", "Marginal", "WakeSleep"]
+
+
+class Bound(Protocol):
+    """Turns an evaluation into a loss per example and the bound it stands for."""
+
+    def credit(self, draw: Draw, log_lik: Tensor) -> Tensor:
+        """(K, *unit) derivative of the bound with respect to each particle's log-likelihood.
+
+        A chunked readout asks for it inside a chunk, so that gradients are formed there and logits are never kept.
+        """
+        ...
+
+    def __call__(self, evaluation: Evaluation, weights: Mapping[str, float] | None = None) -> Terms:
+        """Evaluate.
+
+        Args:
+            evaluation: What the model returned.
+            weights: Weight of each site's KL (and of "site/penalty") in the loss; one where absent.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Elbo:
+    """E_q[log f] - sum over sites of weight * KL(q || p).
+
+    With q = p it is hard attention's Jensen bound, with `Mean` it is soft attention, with an inference network it is
+    variational attention (Deng et al., eq. 1 and Algorithm 1). Draws with a score get the score-function term (log f - b) log q.
+    Where the draw feeds the state its reward is everything from its step on, the KLs of later steps included.
+
+    Attributes:
+        free_bits: Per site, the nats below which its KL is not pressed (changes the loss, never the bound).
+    """
+
+    free_bits: Mapping[str, FreeBits] | None = None
+
+    def credit(self, draw: Draw, log_lik: Tensor) -> Tensor:
+        """The particles' weights."""
+        return draw.log_weight.exp().expand_as(log_lik)
+
+    def __call__(self, evaluation: Evaluation, weights: Mapping[str, float] | None = None) -> Terms:
+        """See `Bound`."""
+        ledger = Ledger(evaluation, weights or {}, self.free_bits or {})
+        particles = ledger.particles()
+        if particles is None:
+            log_lik = evaluation.log_lik[0]
+        else:
+            particle_log_lik = ledger.in_unit_of(particles)
+            log_lik = _weighted_sum(particles.draw.log_weight, particle_log_lik)
+        surrogate = torch.zeros((), dtype=log_lik.dtype, device=log_lik.device)
+        for latent in evaluation.latents:
+            if latent.draw.score is not None:
+                surrogate = surrogate + ledger.to_examples(_score_term(ledger, latent), latent.example)
+        return ledger.terms(log_lik=ledger.to_examples(log_lik), surrogate=surrogate)
+
+
+@dataclass(frozen=True)
+class Marginal:
+    """log sum_k p(z_k) f_k: the exact log-likelihood of a categorical latent (Deng et al., Sec. 2.1).
+
+    Works with `Enumerate` (with `top_k` it is K-max) and, as soft attention, with `Mean`. Sites other than the
+    enumerated one enter by their KL.
+    """
+
+    def credit(self, draw: Draw, log_lik: Tensor) -> Tensor:
+        """The posterior over particles given the target, p_k f_k / sum."""
+        return torch.softmax(_log_prior_weight(draw) + log_lik, dim=0)
+
+    def __call__(self, evaluation: Evaluation, weights: Mapping[str, float] | None = None) -> Terms:
+        """See `Bound`."""
+        ledger = Ledger(evaluation, weights or {}, {})
+        particles = ledger.particles(exact=True)
+        if particles is None:
+            return ledger.terms(log_lik=ledger.to_examples(evaluation.log_lik[0]))
+        if not particles.draw.is_enumerated:
+            raise ValueError(
+                f"Marginal sums over enumerated positions, but site '{particles.name}' holds samples. "
+                "Use the Enumerate estimator, or ImportanceWeighted for samples."
+            )
+        log_joint = _log_prior_weight(particles.draw) + ledger.in_unit_of(particles)
+        return ledger.terms(log_lik=ledger.to_examples(torch.logsumexp(log_joint, dim=0)), without_kl=particles.name)
+
+
+@dataclass(frozen=True)
+class ImportanceWeighted:
+    """log 1/K sum_k f_k p(z_k) / q(z_k) (Burda et al. 2016); rises with K from the ELBO to the marginal.
+
+    Pathwise draws are differentiated through their values. Discrete draws get VIMCO's credit (Mnih and Rezende 2016):
+    each sample's score is multiplied by how much the bound would lose without it. A KL weight other than one scales
+    log p
+    - log q.
+    """
+
+    def credit(self, draw: Draw, log_lik: Tensor) -> Tensor:
+        """The normalised importance weights."""
+        return torch.softmax(_log_ratio(draw) + log_lik, dim=0)
+
+    def __call__(self, evaluation: Evaluation, weights: Mapping[str, float] | None = None) -> Terms:
+        """See `Bound`."""
+        ledger = Ledger(evaluation, weights or {}, {})
+        particles = _require_samples(ledger, "ImportanceWeighted")
+        draw, log_lik = particles.draw, ledger.in_unit_of(particles)
+        log_weight = log_lik + _log_ratio(draw)
+        bound = _log_mean_exp(log_weight)
+        scaled = log_lik + ledger.weight(particles.name) * _log_ratio(draw)
+        objective = _log_mean_exp(scaled)
+        if draw.score is not None:
+            objective = objective + (_vimco_signal(scaled.detach()) * draw.score).sum(dim=0)
+        return ledger.terms(
+            log_lik=ledger.to_examples(bound, particles.example),
+            loss_log_lik=ledger.to_examples(objective, particles.example),
+            without_kl=particles.name,
+        )
+
+
+@dataclass(frozen=True)
+class WakeSleep:
+    """Reweighted wake-sleep (Bornschein and Bengio 2015): one loss for the model and the inference network.
+
+    loss = - sum_k v_k (log f_k + log p(z_k)) - sum_k v_k log q(z_k), with v_k the normalised importance weights,
+    detached. Biased for finite K; the number it reports is the importance-weighted bound of the same samples.
+    """
+
+    def credit(self, draw: Draw, log_lik: Tensor) -> Tensor:
+        """The normalised importance weights."""
+        return torch.softmax((_log_ratio(draw) + log_lik).detach(), dim=0)
+
+    def __call__(self, evaluation: Evaluation, weights: Mapping[str, float] | None = None) -> Terms:
+        """See `Bound`."""
+        ledger = Ledger(evaluation, weights or {}, {})
+        particles = _require_samples(ledger, "WakeSleep")
+        draw, log_lik = particles.draw, ledger.in_unit_of(particles)
+        if draw.score is None or draw.log_posterior is None or draw.log_prior is None:
+            raise ValueError(
+                f"WakeSleep wants hard samples, but the draw of site '{particles.name}' is differentiable; "
+                "use ScoreFunction(num_samples, NoBaseline()) as its estimator."
+            )
+        share = self.credit(draw, log_lik)
+        log_joint = _weighted_sum(share.log(), log_lik + draw.log_prior)
+        log_posterior = _weighted_sum(share.log(), draw.log_posterior)
+        bound = _log_mean_exp(log_lik + _log_ratio(draw))
+        return ledger.terms(
+            log_lik=ledger.to_examples(bound, particles.example),
+            loss_log_lik=ledger.to_examples(log_joint + log_posterior, particles.example),
+            without_kl=particles.name,
+        )
+
+
+def _weighted_sum(log_weight: Tensor, log_lik: Tensor) -> Tensor:
+    """sum_k exp(log_weight_k) log_lik_k with 0 * -inf = 0: a baseline or a padded position may have any likelihood."""
+    weight = log_weight.exp()
+    return torch.where(weight > 0, weight * log_lik.masked_fill(weight == 0, 0.0), 0.0).sum(dim=0)
+
+
+def _log_prior_weight(draw: Draw) -> Tensor:
+    """Log p(z_k) of enumerated particles, renormalised where their weights are."""
+    if draw.log_prior is None or draw.log_posterior is None:
+        return draw.log_weight
+    renormalisation = draw.log_weight - draw.log_posterior
+    # -inf - -inf is NaN: particles without probability keep log-weight -inf
+    return torch.where(torch.isfinite(draw.log_posterior), renormalisation, 0.0) + draw.log_prior
+
+
+def _log_ratio(draw: Draw) -> Tensor:
+    """Log p(z_k) - log q(z_k)."""
+    if draw.log_prior is None or draw.log_posterior is None:
+        return torch.zeros_like(draw.log_weight)
+    return draw.log_prior - draw.log_posterior
+
+
+def _log_mean_exp(log_weight: Tensor) -> Tensor:
+    return torch.logsumexp(log_weight, dim=0) - math.log(log_weight.shape[0])
+
+
+def _vimco_signal(log_weight: Tensor) -> Tensor:
+    """(K, *unit) gain of the bound over the bound with sample k replaced by the geometric mean of the others."""
+    num_samples = log_weight.shape[0]
+    bound = _log_mean_exp(log_weight)
+    if num_samples == 1:
+        return bound.unsqueeze(0)
+    others = (log_weight.sum(dim=0) - log_weight) / (num_samples - 1)  # (K, *unit)
+    eye = torch.eye(num_samples, dtype=torch.bool, device=log_weight.device)
+    eye = eye.view(num_samples, num_samples, *([1] * (log_weight.dim() - 1)))
+    replaced = torch.where(eye, others.unsqueeze(1), log_weight.unsqueeze(0))  # (K, K, *unit): row k without sample k
+    without = torch.logsumexp(replaced, dim=1) - math.log(num_samples)
+    return bound - without
+
+
+def _score_term(ledger: Ledger, latent: Latent) -> Tensor:
+    """(*unit) sum_k w_k (reward_k - baseline_k) score_k, rewards and weights detached."""
+    draw = latent.draw
+    if draw.score is None:
+        raise ValueError(f"site '{latent.name}' has no score")
+    log_lik = ledger.reward(latent)
+    baseline = torch.zeros_like(log_lik[:1])
+    if draw.baseline_mixing is not None:
+        baseline = torch.tensordot(draw.baseline_mixing, ledger.in_unit_of(latent).detach(), dims=1)
+    if draw.baseline_offset is not None:
+        baseline = baseline + draw.baseline_offset
+    advantage = log_lik - baseline
+    return _weighted_sum(draw.log_weight.detach(), advantage * draw.score)
+
+
+def _require_samples(ledger: Ledger, who: str) -> Latent:
+    particles = ledger.particles(exact=True)
+    if particles is None or particles.draw.log_posterior is None:
+        raise ValueError(f"{who} needs a site with sampled particles; use Pathwise or ScoreFunction as its estimator.")
+    if particles.draw.is_enumerated:
+        raise ValueError(f"{who} weights samples, but site '{particles.name}' is enumerated; use Marginal for it.")
+    if particles.draw.has_baseline or particles.draw.log_posterior.shape != particles.draw.log_weight.shape:
+        raise ValueError(
+            f"{who} has a baseline of its own; give site '{particles.name}' the estimator "
+            "ScoreFunction(num_samples, NoBaseline())."
+        )
+    return particles

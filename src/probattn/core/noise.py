@@ -1,0 +1,168 @@
+"""Counter-based noise: every random number is a pure function of a seed and a position.
+
+The generator is Philox 4x32 with 7 rounds (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011),
+written in integer tensor operations, so that the same seed gives the same numbers on every device, inside and outside
+`torch.compile`, in a recomputed forward pass, and for any amount of padding behind the last position.
+
+A position is `(k, lead, i, j)`: the last axis is `j`, the one before it `i`, the first of three or more axes is the
+particle axis `k`, and all axes in between are flattened into `lead`. Making the last axis, the query axis or the
+particle axis longer therefore never changes the numbers that were already there.
+
+Size letters: K particles, L flattened lead, I rows, J columns.
+"""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+__all__ = ["exponential", "fold_seed", "fresh_seed", "gumbel", "normal", "uniform"]
+
+# Philox's multipliers minus 2**32: the product with a 32-bit word then stays inside int64 (see `_philox`).
+_MULTIPLIERS = (0xD2511F53 - 2**32, 0xCD9E8D57 - 2**32)
+_KEY_INCREMENTS = (0x9E3779B9, 0xBB67AE85)
+_ROUNDS = 7
+_WORD = 0xFFFFFFFF
+_SEED_BOUND = 2**62
+# Philox blocks that are worked on at once outside a compiler: their words stay in the processor's cache.
+_CHUNK = 8192
+# The particle number and the stream number share one 32-bit counter word.
+_MAX_PARTICLES = 2**20
+
+
+def fresh_seed(device: torch.device | str = "cpu") -> Tensor:
+    """Draw a seed from torch's own generator, so that `torch.manual_seed` governs all noise.
+
+    Returns:
+        An int64 scalar on `device`.
+    """
+    return torch.randint(0, _SEED_BOUND, (), device=device, dtype=torch.int64)
+
+
+def fold_seed(seed: Tensor, tag: int) -> Tensor:
+    """Derive an independent seed from `seed` and a small number, e.g. the position of a module in a model.
+
+    Args:
+        seed: () int64.
+        tag: Any non-negative integer below 2**32.
+
+    Returns:
+        An int64 scalar seed.
+    """
+    zero = torch.zeros_like(seed)
+    words = _philox(seed, (zero + tag, zero, zero, zero + _WORD))
+    return ((words[0] << 30) ^ words[1]) & (_SEED_BOUND - 1)
+
+
+def uniform(seed: Tensor, shape: Sequence[int], *, stream: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Uniform numbers strictly inside (0, 1).
+
+    Args:
+        seed: () int64; its device is the device of the result.
+        shape: Shape of the result; see the module's text for how axes become counters.
+        stream: Number of the noise stream; different streams of one seed are independent.
+        dtype: float32 (23 random bits) or float64 (52 random bits).
+
+    Returns:
+        Tensor of `shape`. The extremes are 2**-24 and 1 - 2**-24 in float32, so that log(u) and log(-log(u)) are
+        finite.
+
+    Example:
+        >>> u = uniform(torch.tensor(7), (2, 3))
+        >>> bool(torch.equal(u, uniform(torch.tensor(7), (2, 5))[:, :3]))
+        True
+    """
+    if dtype not in (torch.float32, torch.float64):
+        raise TypeError(f"uniform noise is made in float32 or float64, got {dtype}; cast the result instead")
+    words_per_number = 1 if dtype == torch.float32 else 2
+    columns = shape[-1] if len(shape) > 0 else 1
+    row_counters, blocks = _counters(seed, shape, numbers_per_block=4 // words_per_number, stream=stream)
+    num_rows = row_counters[0].shape[0]
+    rows_per_chunk = max(1, _CHUNK // max(1, blocks))
+    if torch.compiler.is_compiling() or seed.is_meta or num_rows <= rows_per_chunk:
+        rows_per_chunk = max(1, num_rows)  # one chunk: a compiler fuses the rounds by itself
+    block = _positions(seed, blocks)  # (blocks,)
+    pieces = []
+    for start in range(0, max(1, num_rows), rows_per_chunk):
+        row, lead, particle = (word[start : start + rows_per_chunk] for word in row_counters)
+        words = _philox(seed, (block, row, lead, particle))
+        pieces.append(_to_unit_interval(words, dtype))  # (rows, blocks, numbers per block)
+    result = torch.cat(pieces).flatten(1)[:, :columns]  # (K * L * I, J)
+    return result.reshape(tuple(shape))
+
+
+def exponential(seed: Tensor, shape: Sequence[int], *, stream: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Numbers with density exp(-x), always positive. Arguments as for `uniform`."""
+    return -uniform(seed, shape, stream=stream, dtype=dtype).log()
+
+
+def gumbel(seed: Tensor, shape: Sequence[int], *, stream: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Standard Gumbel numbers, -log(E) with E exponential. Arguments as for `uniform`."""
+    return -exponential(seed, shape, stream=stream, dtype=dtype).log()
+
+
+def normal(seed: Tensor, shape: Sequence[int], *, stream: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Standard normal numbers by inversion of the distribution function. Arguments as for `uniform`."""
+    centred = 2.0 * uniform(seed, shape, stream=stream, dtype=dtype) - 1.0
+    return math.sqrt(2.0) * torch.erfinv(centred)
+
+
+def _counters(
+    seed: Tensor, shape: Sequence[int], *, numbers_per_block: int, stream: int
+) -> tuple[tuple[Tensor, Tensor, Tensor], int]:
+    """Counter words `i`, `lead` and `k` of all rows, each (K * L * I, 1), and the number of Philox blocks in a row."""
+    sizes = tuple(shape)
+    columns = sizes[-1] if len(sizes) >= 1 else 1
+    rows = sizes[-2] if len(sizes) >= 2 else 1
+    particles = sizes[0] if len(sizes) >= 3 else 1
+    lead = math.prod(sizes[1:-2]) if len(sizes) >= 4 else 1
+    if particles > _MAX_PARTICLES:
+        raise ValueError(f"at most {_MAX_PARTICLES} particles can be drawn at once, got {particles}")
+    position = _positions(seed, particles * lead * rows).unsqueeze(-1)
+    row = position % max(1, rows)
+    lead_number = (position // max(1, rows)) % max(1, lead)
+    particle = position // max(1, rows * lead) + stream * _MAX_PARTICLES
+    return (row, lead_number, particle), (columns + numbers_per_block - 1) // numbers_per_block
+
+
+def _positions(seed: Tensor, size: int) -> Tensor:
+    """0, 1, ..., size - 1 as data that depends on the seed's tensor.
+
+    torch.compile treats a bare `arange` as an index expression and multiplies it in 32 bits, which overflows here.
+    """
+    return torch.arange(size, device=seed.device, dtype=torch.int64) + (seed & 0)
+
+
+def _to_unit_interval(words: tuple[Tensor, Tensor, Tensor, Tensor], dtype: torch.dtype) -> Tensor:
+    """Numbers strictly inside (0, 1) from four 32-bit words: four of them in float32, two in float64 (last axis)."""
+    if dtype == torch.float32:
+        numbers = torch.stack([(word >> 9).to(dtype) for word in words], dim=-1)
+        return (numbers + 0.5) * 2.0**-23
+    numbers = torch.stack([(words[0] << 20) | (words[1] >> 12), (words[2] << 20) | (words[3] >> 12)], dim=-1)
+    return (numbers.to(dtype) + 0.5) * 2.0**-52
+
+
+def _philox(seed: Tensor, counters: tuple[Tensor, Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Four 32-bit random words, held in int64 tensors, for each counter.
+
+    The product of a word and a multiplier can pass 2**63, and signed overflow is undefined in the C++ that
+    `torch.compile` writes (it was seen to give other numbers than eager mode). With m the multiplier minus 2**32 the
+    product w * m stays below 2**62 in size, and w * (m + 2**32) has the same lower word and an upper word larger by
+    w.
+    """
+    word0, word1, word2, word3 = counters
+    key0, key1 = seed & _WORD, (seed >> 32) & _WORD
+    for round_number in range(_ROUNDS):
+        if round_number > 0:
+            key0 = (key0 + _KEY_INCREMENTS[0]) & _WORD
+            key1 = (key1 + _KEY_INCREMENTS[1]) & _WORD
+        product0 = word0 * _MULTIPLIERS[0]
+        product1 = word2 * _MULTIPLIERS[1]
+        word0, word1, word2, word3 = (
+            (((product1 >> 32) + word2) & _WORD) ^ word1 ^ key0,
+            product1 & _WORD,
+            (((product0 >> 32) + word0) & _WORD) ^ word3 ^ key1,
+            product0 & _WORD,
+        )
+    return word0, word1, word2, word3

@@ -1,0 +1,189 @@
+"""From scores to a distribution: the object one swaps to swap a distribution.
+
+A *family* is called with scores and a support and gives a distribution over weights; a *prior family* is called with
+one log-weight per key. Both are small frozen dataclasses: `Weibull(concentration=10.0)` in Python, `class_path:
+Weibull` in YAML.
+
+Anchors. Normalised weights do not change when all scores of a set shift by a constant, but densities and KLs of the
+unnormalised S do. `"exp"` takes E[S] = exp(scores) (BAM's paper), `"softmax"` takes E[S] = softmax(scores) (its
+released code, and what pretrained models need, whose scores make exp(scores) astronomically large).
+"""
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor
+
+from probattn.core.support import Support
+from probattn.distributions.base import WeightsDistribution, at_least_float32
+from probattn.distributions.concrete import Concrete, StraightThroughConcrete
+from probattn.distributions.dirichlet import MaskedDirichlet
+from probattn.distributions.normalised import NormalisedGamma, NormalisedLognormal, NormalisedWeibull
+from probattn.distributions.one_hot import MaskedOneHot
+
+__all__ = [
+    "Anchor",
+    "Categorical",
+    "Dirichlet",
+    "Family",
+    "GammaPrior",
+    "GumbelSoftmax",
+    "Lognormal",
+    "LognormalPrior",
+    "PriorFamily",
+    "StraightThroughGumbel",
+    "Weibull",
+]
+
+Anchor = Literal["exp", "softmax"]
+"""What E[S] is: exp(scores), or softmax(scores)."""
+
+# exp(20) is 5e8: beyond it lgamma and digamma lose every digit that a score could change.
+_LOG_CONCENTRATION_BOUND = 20.0
+
+
+class Family(Protocol):
+    """Scores in, distribution over weights out."""
+
+    def __call__(self, scores: Tensor, support: Support) -> WeightsDistribution:
+        """The distribution. Scores: (*unit, S) or (E, H)."""
+        ...
+
+
+class PriorFamily(Protocol):
+    """One log-weight per key in, prior over the weights out."""
+
+    def __call__(self, log_psi: Tensor, support: Support) -> WeightsDistribution:
+        """The prior. log_psi broadcasts to the scores."""
+        ...
+
+
+@dataclass(frozen=True)
+class Categorical:
+    """A hard choice of one position (Deng et al.): exact, sampled or enumerated."""
+
+    def __call__(self, scores: Tensor, support: Support) -> MaskedOneHot:
+        """See `Family`."""
+        return MaskedOneHot(scores, support)
+
+
+@dataclass(frozen=True)
+class Dirichlet:
+    """Relaxed alignment with concentration exp(scores) (Deng et al., Sec. 3.1); scores are clamped to +-20."""
+
+    def __call__(self, scores: Tensor, support: Support) -> MaskedDirichlet:
+        """See `Family`."""
+        bound = _LOG_CONCENTRATION_BOUND
+        return MaskedDirichlet(at_least_float32(scores).clamp(-bound, bound).exp(), support=support)
+
+
+@dataclass(frozen=True)
+class Weibull:
+    """Bayesian attention with Weibull weights, E[S] = exp(scores) (BAM, Sec. 3.2).
+
+    Attributes:
+        concentration: k; the noise of a score has standard deviation 1.28 / k.
+        anchor: See the module's text.
+    """
+
+    concentration: float | Tensor = 10.0
+    anchor: Anchor = "exp"
+
+    def __call__(self, scores: Tensor, support: Support) -> NormalisedWeibull:
+        """See `Family`."""
+        log_mean = _anchored(scores, support, self.anchor)
+        k = torch.as_tensor(self.concentration, dtype=log_mean.dtype, device=log_mean.device)
+        return NormalisedWeibull(log_mean - torch.lgamma(1.0 + 1.0 / k), k, support=support)
+
+
+@dataclass(frozen=True)
+class Lognormal:
+    """Bayesian attention with lognormal weights, E[S] = exp(scores) (BAM, Sec. 3.2); logistic-normal weights.
+
+    Attributes:
+        sigma: Standard deviation of the noise of a score.
+        anchor: See the module's text.
+    """
+
+    sigma: float | Tensor = 0.1
+    anchor: Anchor = "exp"
+
+    def __call__(self, scores: Tensor, support: Support) -> NormalisedLognormal:
+        """See `Family`."""
+        log_mean = _anchored(scores, support, self.anchor)
+        sigma = torch.as_tensor(self.sigma, dtype=log_mean.dtype, device=log_mean.device)
+        return NormalisedLognormal(log_mean - 0.5 * sigma.square(), sigma, support=support)
+
+
+@dataclass(frozen=True)
+class GumbelSoftmax:
+    """A relaxed hard choice; Deng et al.'s code uses temperature 0.1."""
+
+    temperature: float = 0.1
+
+    def __call__(self, scores: Tensor, support: Support) -> Concrete:
+        """See `Family`."""
+        return Concrete(scores, self.temperature, support=support)
+
+
+@dataclass(frozen=True)
+class StraightThroughGumbel:
+    """A hard choice forward, a relaxed one backward."""
+
+    temperature: float = 1.0
+
+    def __call__(self, scores: Tensor, support: Support) -> StraightThroughConcrete:
+        """See `Family`."""
+        return StraightThroughConcrete(scores, self.temperature, support=support)
+
+
+@dataclass(frozen=True)
+class GammaPrior:
+    """Gamma prior of Weibull attention.
+
+    Attributes:
+        rate: beta.
+        concentration: "psi" sets alpha = Psi (BAM's paper), "psi_rate" alpha = Psi * beta (its code), where E[S] = Psi.
+    """
+
+    rate: float = 1.0
+    concentration: Literal["psi", "psi_rate"] = "psi"
+
+    def __call__(self, log_psi: Tensor, support: Support) -> NormalisedGamma:
+        """See `PriorFamily`."""
+        shape = at_least_float32(log_psi).exp()
+        shape = shape * self.rate if self.concentration == "psi_rate" else shape
+        # A key far from all others can underflow to concentration 0, which no Gamma has.
+        tiny = torch.finfo(shape.dtype).tiny
+        return NormalisedGamma(shape.clamp(min=tiny), self.rate, support=support)
+
+
+@dataclass(frozen=True)
+class LognormalPrior:
+    """Lognormal prior of lognormal attention.
+
+    Attributes:
+        sigma: Standard deviation of log S under the prior.
+        location: "psi" sets mu = Psi (BAM's paper), "log_psi" mu = log Psi (its code).
+    """
+
+    sigma: float = 1.0
+    location: Literal["psi", "log_psi"] = "psi"
+
+    def __call__(self, log_psi: Tensor, support: Support) -> NormalisedLognormal:
+        """See `PriorFamily`."""
+        log_psi = support.fill_outside(at_least_float32(log_psi), 0.0)
+        location = log_psi.exp() if self.location == "psi" else log_psi
+        return NormalisedLognormal(location, self.sigma, support=support)
+
+
+def _anchored(scores: Tensor, support: Support, anchor: Anchor) -> Tensor:
+    """Log E[S] of each position, zero outside the support."""
+    scores = at_least_float32(scores)
+    if anchor == "exp":
+        return scores
+    if anchor == "softmax":
+        normalised = support.log_softmax(scores)
+        return support.fill_outside(normalised.masked_fill(torch.isneginf(normalised), 0.0), 0.0)
+    raise ValueError(f"anchor must be 'exp' or 'softmax', got {anchor!r}")

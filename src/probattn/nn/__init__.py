@@ -1,0 +1,57 @@
+"""Scores, priors and posteriors, sites, attention, and the drop-in for torch's multi-head attention."""
+
+from probattn.nn.attention import Attention, AttentionOutput
+from probattn.nn.autoregressive import AutoregressiveCategorical, AutoregressiveGaussian
+from probattn.nn.bottleneck import Bottleneck, BottleneckOutput, fold_particles, unfold_particles
+from probattn.nn.conditionals import (
+    Conditional,
+    Fixed,
+    FromContext,
+    FromScores,
+    GaussianHead,
+    InferenceNetwork,
+    KeyPrior,
+    MeanMemory,
+    StandardNormal,
+)
+from probattn.nn.functional import AttentionResult, scaled_dot_product_attention
+from probattn.nn.multihead import MultiheadAttention
+from probattn.nn.recording import LatentRecord, record_latents
+from probattn.nn.sampling import sampling, set_sampling
+from probattn.nn.scores import Additive, Bilinear, Dot, GraphAdditive, Score
+from probattn.nn.site import Replay, Site, divergence
+
+__all__ = [
+    "Additive",
+    "Attention",
+    "AttentionOutput",
+    "AttentionResult",
+    "AutoregressiveCategorical",
+    "AutoregressiveGaussian",
+    "Bilinear",
+    "Bottleneck",
+    "BottleneckOutput",
+    "Conditional",
+    "Dot",
+    "Fixed",
+    "FromContext",
+    "FromScores",
+    "GaussianHead",
+    "GraphAdditive",
+    "InferenceNetwork",
+    "KeyPrior",
+    "LatentRecord",
+    "MeanMemory",
+    "MultiheadAttention",
+    "Replay",
+    "Score",
+    "Site",
+    "StandardNormal",
+    "divergence",
+    "fold_particles",
+    "record_latents",
+    "sampling",
+    "scaled_dot_product_attention",
+    "set_sampling",
+    "unfold_particles",
+]

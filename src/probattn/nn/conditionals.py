@@ -1,0 +1,261 @@
+"""Priors and posteriors as modules: everything that was given in, a distribution out.
+
+`needs` says which optional parts of `Given` a conditional reads. It is checked when a site is built: a posterior that
+reads the target cannot be the predictive distribution, and a prior that reads the value is evaluated after the draw.
+
+Size letters: B examples, T steps, S positions, H heads, D features.
+"""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import Distribution
+
+from probattn.core.checks import require_no_nan
+from probattn.core.records import Given, Memory
+from probattn.distributions import DiagonalGaussian, Family, PriorFamily
+from probattn.nn.scores import Score
+
+__all__ = [
+    "Conditional",
+    "Fixed",
+    "FromContext",
+    "FromScores",
+    "GaussianHead",
+    "InferenceNetwork",
+    "KeyPrior",
+    "MeanMemory",
+    "StandardNormal",
+]
+
+# log sigma² is kept in this range: exp of an unbounded network output overflows.
+_LOG_VARIANCE_BOUND = 10.0
+
+
+class Conditional(nn.Module):
+    """Base of priors and posteriors.
+
+    Attributes:
+        needs: Subset of {"target", "value"} that `forward` reads.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset()
+
+    def forward(self, given: Given) -> Distribution:
+        """The distribution."""
+        raise NotImplementedError
+
+
+class FromScores(Conditional):
+    """The attention scores, read as a distribution: Deng et al.'s prior, BAM's posterior.
+
+    Args:
+        family: How scores become a distribution.
+    """
+
+    def __init__(self, family: Family):
+        super().__init__()
+        self.family = family
+
+    def forward(self, given: Given) -> Distribution:
+        """The family's distribution at `given.scores`."""
+        return self.distribution(self.family, given)
+
+    @staticmethod
+    def distribution(family: Family, given: Given) -> Distribution:
+        """The distribution of a family at `given.scores`, without a module."""
+        scores = _require(given.scores, "FromScores", "scores")
+        require_no_nan(
+            scores.detach(),
+            "attention scores",
+            "Look for a NaN in the query or the keys, or a learning rate that is too large.",
+        )
+        return family(scores, given.memory.support)
+
+
+class Fixed(Conditional):
+    """The same prior everywhere, with one constant for all keys (BAM's WF and LF).
+
+    Args:
+        family: GammaPrior or LognormalPrior.
+        psi: The constant: alpha of a Gamma; exp(mu) with `location="log_psi"`, mu with `location="psi"` of a lognormal.
+    """
+
+    def __init__(self, family: PriorFamily, psi: float):
+        super().__init__()
+        if not psi > 0.0:
+            raise ValueError(f"Fixed(psi) must be positive, got {psi}")
+        self.family = family
+        self.psi = psi
+
+    def forward(self, given: Given) -> Distribution:
+        """The constant prior, in the shape of the scores."""
+        scores = _require(given.scores, "Fixed", "scores")
+        log_psi = torch.full_like(scores, self.psi, dtype=torch.promote_types(scores.dtype, torch.float32)).log()
+        return self.family(log_psi.detach(), given.memory.support)
+
+
+class KeyPrior(Conditional):
+    """Contextual prior (BAM, Sec. 3.3): Psi = softmax over keys of F2(relu(F1(keys))), shared by all queries.
+
+    Args:
+        key_dim: Width of one key.
+        family: GammaPrior or LognormalPrior; it says how Psi becomes a prior.
+        hidden_dim: The paper's d_mid (1 to 20).
+        num_heads: None: all heads share F1 and F2 ("per layer"). A number: each head has its own ("per head"); keys
+            are then (B, H, S, D) on a Dense support and (N, H, D) on Segments.
+    """
+
+    def __init__(self, key_dim: int, family: PriorFamily, *, hidden_dim: int = 5, num_heads: int | None = None):
+        super().__init__()
+        heads = 1 if num_heads is None else num_heads
+        self.family = family
+        self.num_heads = num_heads
+        self.hidden_weight = nn.Parameter(torch.empty(heads, key_dim, hidden_dim))
+        self.hidden_bias = nn.Parameter(torch.zeros(heads, hidden_dim))
+        self.out_weight = nn.Parameter(torch.empty(heads, hidden_dim))
+        nn.init.xavier_uniform_(self.hidden_weight)
+        nn.init.xavier_uniform_(self.out_weight)
+
+    def forward(self, given: Given) -> Distribution:
+        """The prior at `given.memory.keys`."""
+        log_psi = given.memory.support.key_log_softmax(self.logits(given.memory.keys))
+        return self.family(log_psi, given.memory.support)
+
+    def logits(self, keys: Tensor) -> Tensor:
+        """One number per key, before the softmax: (*lead, S, D) gives (*lead, S); (N, H, D) gives (N, H)."""
+        if self.num_heads is None:
+            hidden = torch.relu(keys @ self.hidden_weight[0] + self.hidden_bias[0])
+            return (hidden * self.out_weight[0]).sum(dim=-1)
+        head_axis = keys.dim() - 2 if keys.dim() == 3 else keys.dim() - 3
+        if keys.shape[head_axis] != self.num_heads:
+            raise ValueError(
+                f"KeyPrior(num_heads={self.num_heads}) expects keys with {self.num_heads} heads on axis {head_axis}, "
+                f"got keys of shape {tuple(keys.shape)}"
+            )
+        keys = keys.movedim(head_axis, -2)  # (*lead, S, H, D) or (N, H, D)
+        hidden = torch.relu(torch.einsum("...hd,hdm->...hm", keys, self.hidden_weight) + self.hidden_bias)
+        logits = (hidden * self.out_weight).sum(dim=-1)  # (..., H)
+        return logits if head_axis == keys.dim() - 2 else logits.movedim(-1, head_axis)
+
+
+class StandardNormal(Conditional):
+    """N(0, 1) for every feature, shaped like the value it is a prior of (a code, a context or a memory).
+
+    Args:
+        dim: Number of features.
+    """
+
+    def __init__(self, dim: int):
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, given: Given) -> Distribution:
+        """Zeros and ones, shaped like the context where there is one, else like the memory's values."""
+        like = given.memory.values if given.context is None else given.context
+        if given.value is not None:
+            like = given.value[0]
+        zeros = torch.zeros(*like.shape[:-1], self.dim, device=like.device)
+        return DiagonalGaussian(zeros, torch.zeros_like(zeros), mask=given.mask)
+
+
+class MeanMemory(Conditional):
+    """N(mean of the memory, 1): the prior of VAttn-h̄ (Bahuleyan et al., Sec. 3.2)."""
+
+    def forward(self, given: Given) -> Distribution:
+        """Mean over the positions that each query may see, padding left out."""
+        context = _require(given.context, "MeanMemory", "context")
+        scores = torch.zeros(*context.shape[:-1], given.memory.values.shape[-2], device=context.device)
+        uniform = given.memory.support.log_softmax(scores).exp()
+        mean = torch.matmul(uniform.to(given.memory.values.dtype), given.memory.values)
+        return DiagonalGaussian(mean, torch.zeros_like(mean))
+
+
+class FromContext(Conditional):
+    """N(expected context, sigma²) with log sigma = linear(tanh(linear(context))) (Bahuleyan et al., Sec. 3.2).
+
+    The mean is the soft context itself, without parameters; log sigma² is kept inside +-10.
+
+    Args:
+        dim: Width of the context.
+        hidden_dim: Width of the hidden layer; `dim` by default.
+    """
+
+    def __init__(self, dim: int, hidden_dim: int | None = None):
+        super().__init__()
+        hidden_dim = dim if hidden_dim is None else hidden_dim
+        self.log_sigma = nn.Sequential(nn.Linear(dim, hidden_dim), nn.Tanh(), nn.Linear(hidden_dim, dim))
+
+    def forward(self, given: Given) -> Distribution:
+        """The Gaussian at `given.context`."""
+        context = _require(given.context, "FromContext", "context")
+        log_variance = 2.0 * self.log_sigma(context)
+        bound = _LOG_VARIANCE_BOUND
+        return DiagonalGaussian(context, log_variance.clamp(-bound, bound), mask=given.mask)
+
+
+class GaussianHead(Conditional):
+    """N(linear(context), exp(linear(context))): the posterior of a code or of a memory (VED, GAVAM).
+
+    log sigma² is kept inside +-10.
+
+    Args:
+        input_dim: Width of the encoding.
+        latent_dim: Width of the code.
+    """
+
+    def __init__(self, input_dim: int, latent_dim: int):
+        super().__init__()
+        self.mean = nn.Linear(input_dim, latent_dim)
+        self.log_variance = nn.Linear(input_dim, latent_dim)
+
+    def forward(self, given: Given) -> Distribution:
+        """The Gaussian at `given.context`, an encoding (*unit, D)."""
+        context = _require(given.context, "GaussianHead", "context")
+        bound = _LOG_VARIANCE_BOUND
+        return DiagonalGaussian(self.mean(context), self.log_variance(context).clamp(-bound, bound), mask=given.mask)
+
+
+class InferenceNetwork(Conditional):
+    """q(z | x, y): scores between encoded target and memory, read as a distribution (Deng et al., Sec. 4).
+
+    Args:
+        score: Between encoded targets and encoded memory, e.g. Bilinear.
+        family: How scores become a distribution.
+        target_encoder: Module from `given.target` to (B, T, D); position t must see the target of step t.
+        memory_encoder: Module from the memory's inputs (its keys where it has none) to the keys of this network;
+            identity by default.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"target"})
+
+    def __init__(
+        self,
+        score: Score,
+        family: Family,
+        *,
+        target_encoder: nn.Module | None = None,
+        memory_encoder: nn.Module | None = None,
+    ):
+        super().__init__()
+        self.score = score
+        self.family = family
+        self.target_encoder = nn.Identity() if target_encoder is None else target_encoder
+        self.memory_encoder = nn.Identity() if memory_encoder is None else memory_encoder
+
+    def forward(self, given: Given) -> Distribution:
+        """The posterior. Raises if there is no target: at test time use the site's predictive distribution."""
+        target = _require(given.target, "InferenceNetwork", "target")
+        memory = given.memory
+        source = memory.keys if memory.inputs is None else memory.inputs
+        encoded = Memory(keys=self.memory_encoder(source), values=memory.values, support=memory.support)
+        scores = self.score(self.target_encoder(target), encoded)
+        require_no_nan(scores.detach(), "scores of the inference network", "Look for a NaN in the target's encoding.")
+        return self.family(scores, memory.support)
+
+
+def _require(tensor: Tensor | None, who: str, what: str) -> Tensor:
+    if tensor is None:
+        raise ValueError(f"{who} reads Given.{what}, which is absent; pass it to the site, or use another conditional")
+    return tensor

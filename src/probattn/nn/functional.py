@@ -1,0 +1,165 @@
+"""Scaled dot-product attention with random weights: torch's signature plus a family and a prior.
+
+Size letters: B batch, H heads, T queries, S keys, D features.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from probattn.core.checks import require_finite, require_no_nan
+from probattn.core.estimators import Estimator, Mean, Pathwise
+from probattn.core.noise import fresh_seed
+from probattn.core.protocols import LatentDistribution
+from probattn.core.records import Draw, Given, Latent, Memory
+from probattn.core.support import Dense
+from probattn.distributions import Categorical, Family
+from probattn.nn.conditionals import Conditional, FromScores
+from probattn.nn.site import Replay, divergence
+
+__all__ = ["AttentionResult", "scaled_dot_product_attention"]
+
+
+@dataclass(frozen=True)
+class AttentionResult:
+    """What one call of attention gives back.
+
+    Attributes:
+        context: (*lead, T, Dv).
+        kl: (*lead, T) KL of the weights' posterior to their prior in nats; zero without a prior. Not reduced.
+        weights: (*lead, T, S) the weights that were used, or None where they were not asked for.
+        latent: The receipt, which `Elbo` and the other bounds read.
+    """
+
+    context: Tensor
+    kl: Tensor
+    weights: Tensor | None
+    latent: Latent
+
+
+def scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    *,
+    family: Family | None = None,
+    prior: Conditional | None = None,
+    estimator: Estimator | None = None,
+    need_weights: bool = False,
+    query_mask: Tensor | None = None,
+    seed: Tensor | None = None,
+    name: str = "attention",
+) -> AttentionResult:
+    """`torch.nn.functional.scaled_dot_product_attention` with a distribution over the weights.
+
+    Without a family this is torch's function. With one, weights are drawn from family(scores), and the KL to the
+    prior is returned per query. A query that may see nothing reads zeros. Unlike torch's, `dropout_p` acts whenever
+    it is positive, as documented there, so pass 0 in evaluation.
+
+    Args:
+        query: (*lead, T, D).
+        key: (*lead, S, D).
+        value: (*lead, S, Dv).
+        attn_mask: Bool (True: may look) or float (added to the scores), broadcastable to (*lead, T, S).
+        dropout_p: Dropout of the weights.
+        is_causal: Query t sees keys up to t. Not together with `attn_mask`.
+        scale: Factor of the scores; 1/sqrt(D) by default.
+        enable_gqa: Fewer key heads than query heads (axis -3).
+        family: Weibull(...), Lognormal(...), GumbelSoftmax(...), Dirichlet(), Categorical(); None for soft attention.
+        prior: A conditional such as KeyPrior or Fixed; None for no KL.
+        estimator: One particle: Pathwise() where there is a family, Mean() where there is none; ScoreFunction(1,
+            NoBaseline()) for Categorical().
+        need_weights: Return the weights.
+        query_mask: Bool, broadcastable to (*lead, T); False for padded queries, whose KL is zero.
+        seed: () int64; drawn from torch's generator if absent.
+        name: Name of the site in the receipt.
+
+    Example:
+        >>> import probattn
+        >>> q = k = v = torch.ones(1, 2, 3, 4)
+        >>> result = scaled_dot_product_attention(q, k, v, family=probattn.Weibull(concentration=10.0))
+        >>> result.context.shape, result.kl.shape
+        (torch.Size([1, 2, 3, 4]), torch.Size([1, 2, 3]))
+    """
+    _check_inputs(query, key, value, attn_mask, is_causal)
+    if enable_gqa:
+        key, value = _repeat_heads(key, query), _repeat_heads(value, query)
+    scale = 1.0 / math.sqrt(max(1, query.shape[-1])) if scale is None else scale
+    scores = torch.matmul(query * scale, key.transpose(-2, -1))
+    mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril() if is_causal else None
+    if attn_mask is not None:
+        mask = attn_mask if attn_mask.dtype == torch.bool else attn_mask > -torch.inf
+        scores = scores if attn_mask.dtype == torch.bool else scores + attn_mask.masked_fill(~mask, 0.0)
+    memory = Memory(keys=key, values=value, support=Dense(mask))
+    given = Given(memory=memory, query=query, scores=scores)
+    if estimator is None:
+        estimator = Mean() if family is None else Pathwise(keeps_log_probs=False)
+    seed = fresh_seed(query.device) if seed is None else seed
+    made = _draw_weights(given, Categorical() if family is None else family, prior, estimator, seed)
+    weights = _single_weights(made.draw, memory, scores)
+    if dropout_p > 0.0:
+        weights = torch.nn.functional.dropout(weights, dropout_p)
+    context = torch.matmul(weights.to(value.dtype), _values(memory))
+    kl = divergence(made, name)
+    kl = kl if query_mask is None else kl.masked_fill(~query_mask, 0.0)
+    if prior is not None:
+        require_finite(kl.detach(), "the KL of the attention weights", "Use anchor='softmax', or smaller scores.")
+    latent = Latent(name=name, unit="step", feeds_state=True, draw=made.draw, kl=kl, seed=seed)
+    return AttentionResult(context=context, kl=kl, weights=weights if need_weights else None, latent=latent)
+
+
+def _draw_weights(
+    given: Given, family: Family, prior: Conditional | None, estimator: Estimator, seed: Tensor
+) -> Replay:
+    """Posterior, prior and draw of the weights, without building a site for every call."""
+    posterior = FromScores.distribution(family, given)
+    prior_distribution = None if prior is None else prior(given)
+    p = cast("LatentDistribution | None", prior_distribution)
+    return Replay(posterior, prior_distribution, estimator(cast(LatentDistribution, posterior), p, seed))
+
+
+def _values(memory: Memory) -> Tensor:
+    support = memory.support
+    return support._without_padding(memory.values) if isinstance(support, Dense) else memory.values
+
+
+def _single_weights(draw: Draw, memory: Memory, scores: Tensor) -> Tensor:
+    if draw.num_particles != 1:
+        raise ValueError(
+            f"scaled_dot_product_attention uses one particle, the estimator gave {draw.num_particles}. Use one sample "
+            "without an extra baseline particle, or probattn.nn.Attention, whose readout runs over particles."
+        )
+    if draw.value is not None:
+        return draw.value[0]
+    if draw.index is None:
+        raise ValueError("the draw has neither a value nor positions")
+    return memory.support.scatter(draw.index, scores)[0]
+
+
+def _repeat_heads(x: Tensor, query: Tensor) -> Tensor:
+    heads, groups = query.shape[-3], x.shape[-3]
+    if groups == 0 or heads % groups != 0:
+        raise ValueError(f"enable_gqa needs query heads to be a multiple of key heads, got {heads} and {groups}")
+    return x.repeat_interleave(heads // groups, dim=-3)
+
+
+def _check_inputs(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, is_causal: bool) -> None:
+    if query.dim() < 2 or key.dim() < 2 or query.shape[-1] != key.shape[-1] or key.shape[-2] != value.shape[-2]:
+        raise ValueError(
+            "expected query (*lead, T, D), key (*lead, S, D) and value (*lead, S, Dv), got "
+            f"{tuple(query.shape)}, {tuple(key.shape)} and {tuple(value.shape)}"
+        )
+    if attn_mask is not None and is_causal:
+        raise ValueError("pass either attn_mask or is_causal=True, not both; fold the causal mask into attn_mask")
+    if attn_mask is not None and not (attn_mask.dtype == torch.bool or attn_mask.is_floating_point()):
+        raise TypeError(f"attn_mask must be bool or float, got {attn_mask.dtype}")
+    if attn_mask is not None:
+        require_no_nan(attn_mask.detach(), "attn_mask", "Use -inf for positions that may not be seen.")

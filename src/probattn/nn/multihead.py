@@ -1,0 +1,312 @@
+"""A drop-in for `torch.nn.MultiheadAttention` whose weights are random variables.
+
+Size letters: B batch, H heads, T queries, S keys, E embedding, D = E / H.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from probattn.core.estimators import Estimator, Mean
+from probattn.distributions import Family
+from probattn.nn.conditionals import Conditional
+from probattn.nn.functional import AttentionResult, scaled_dot_product_attention
+from probattn.nn.nested import pad_nested, to_nested
+from probattn.nn.recording import note_latent
+from probattn.nn.sampling import Switchable
+
+__all__ = ["MultiheadAttention"]
+
+
+class MultiheadAttention(nn.MultiheadAttention, Switchable):
+    """torch's multi-head attention with a family of weights and a prior.
+
+    Constructor, `forward`, return value and state_dict keys are torch's, so it can stand inside
+    `nn.TransformerEncoderLayer`, `nn.TransformerDecoderLayer` and `nn.Transformer`; torch's fast path, which would
+    bypass it, is off. Whether it draws is a switch of its own (`probattn.sampling`), not `eval()`. A checkpoint of an
+    `nn.MultiheadAttention` loads unchanged; the prior, which it does not have, then keeps its initial weights.
+
+    Args:
+        embed_dim: E.
+        num_heads: H.
+        dropout: Of the weights, while training.
+        bias: Of the projections.
+        add_bias_kv: Append a learned key and value.
+        add_zero_attn: Append a key and value of zeros.
+        kdim: Width of keys.
+        vdim: Width of values.
+        batch_first: (B, T, E) instead of (T, B, E).
+        device: Of the parameters.
+        dtype: Of the parameters.
+        family: Weibull(...), Lognormal(...), ...; None for soft attention.
+        prior: KeyPrior(E // H, ...), Fixed(...); None for no KL.
+        estimator: How to draw; see `scaled_dot_product_attention`.
+        name: The site's name in receipts.
+
+    Example:
+        >>> import probattn
+        >>> attention = MultiheadAttention(16, 4, batch_first=True, family=probattn.Weibull(concentration=10.0))
+        >>> x = torch.randn(2, 5, 16)
+        >>> context, weights = attention(x, x, x)
+        >>> context.shape, weights.shape
+        (torch.Size([2, 5, 16]), torch.Size([2, 5, 5]))
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        bias: bool = True,
+        add_bias_kv: bool = False,
+        add_zero_attn: bool = False,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        batch_first: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        family: Family | None = None,
+        prior: Conditional | None = None,
+        estimator: Estimator | None = None,
+        name: str = "attention",
+    ):
+        if num_heads > 0 and embed_dim % num_heads != 0:
+            raise ValueError(
+                f"embed_dim must be a multiple of num_heads, got embed_dim={embed_dim} and num_heads={num_heads}"
+            )
+        super().__init__(
+            embed_dim, num_heads, dropout, bias, add_bias_kv, add_zero_attn, kdim, vdim, batch_first, device, dtype
+        )
+        if family is None and (prior is not None or estimator is not None):
+            raise ValueError("a prior or an estimator needs a family; pass e.g. family=probattn.Weibull(10.0)")
+        self.is_packed = self._qkv_same_embed_dim
+        # torch's encoder layers ask this attribute whether they may skip forward() in evaluation; they may not.
+        self._qkv_same_embed_dim = False
+        self.family = family
+        self.prior = prior
+        self.estimator = estimator
+        self.name = name
+        self.init_switch()
+        self.register_load_state_dict_pre_hook(_keep_prior_when_absent)  # type: ignore[no-untyped-call]
+
+    @classmethod
+    def from_torch(
+        cls,
+        module: nn.MultiheadAttention,
+        *,
+        family: Family | None = None,
+        prior: Conditional | None = None,
+        estimator: Estimator | None = None,
+        name: str = "attention",
+    ) -> Self:
+        """A stochastic copy of a torch module: same weights, device, dtype and mode."""
+        own = cls(
+            module.embed_dim,
+            module.num_heads,
+            module.dropout,
+            module.in_proj_bias is not None,
+            module.bias_k is not None,
+            module.add_zero_attn,
+            module.kdim,
+            module.vdim,
+            module.batch_first,
+            module.out_proj.weight.device,
+            module.out_proj.weight.dtype,
+            family=family,
+            prior=prior,
+            estimator=estimator,
+            name=name,
+        )
+        own.load_state_dict(module.state_dict())
+        return own.train(module.training)
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attend; arguments and result as for `torch.nn.MultiheadAttention.forward`.
+
+        `is_causal` is a hint there, which needs `attn_mask`; the mask is what is used.
+        """
+        if is_causal and attn_mask is None:
+            raise ValueError("is_causal is only a hint about attn_mask, as in torch; pass attn_mask too")
+        output, result = self.forward_with_latents(
+            query, key, value, key_padding_mask=key_padding_mask, attn_mask=attn_mask, need_weights=need_weights
+        )
+        note_latent(self, result.latent)
+        weights = result.weights
+        if weights is None:
+            return output, None
+        weights = weights.mean(dim=1) if average_attn_weights else weights
+        return output, weights if query.dim() == 3 else weights.squeeze(0)
+
+    def forward_with_latents(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        key_padding_mask: Tensor | None = None,
+        attn_mask: Tensor | None = None,
+        query_padding_mask: Tensor | None = None,
+        need_weights: bool = False,
+    ) -> tuple[Tensor, AttentionResult]:
+        """Attend and return the receipt: the primary form.
+
+        Args:
+            query: (T, B, E), (B, T, E) with batch_first, or (T, E).
+            key: The same with S positions and kdim features.
+            value: The same with S positions and vdim features.
+            key_padding_mask: (B, S) or (S), True for padding (bool) or added to the scores (float).
+            attn_mask: (T, S) or (B * H, T, S), True where a query may *not* look (bool) or added to the scores (float).
+            query_padding_mask: (B, T) or (T), True for padded queries, whose KL does not count. In self-attention the
+                padding of the keys is taken.
+            need_weights: Put the weights, (B, H, T, S), into the record.
+
+        Returns:
+            The output, shaped like the query, and the record with context (B, H, T, D), KL (B, H, T) and receipt.
+        """
+        is_self_attention = query is key
+        query, key, value, nested_padding = self._to_padded(query, key, value)
+        key_padding_mask = key_padding_mask if nested_padding is None else nested_padding
+        is_batched = query.dim() == 3
+        self._check_shapes(query, key, value, key_padding_mask)
+        q, k, v = self._project(*(self._to_batch_first(x) for x in (query, key, value)))
+        mask = _Mask.merge(attn_mask, _batched(key_padding_mask, is_batched), self.num_heads, q.dtype)
+        k, v, mask = self._append_rows(k, v, mask)
+        if query_padding_mask is None and is_self_attention and key_padding_mask is not None:
+            is_padding = key_padding_mask if key_padding_mask.dtype == torch.bool else key_padding_mask == -torch.inf
+            query_padding_mask = is_padding
+        queries = _batched(query_padding_mask, is_batched)
+        result = scaled_dot_product_attention(
+            self._split(q),
+            self._split(k),
+            self._split(v),
+            attn_mask=mask,
+            dropout_p=self.dropout if self.training else 0.0,
+            family=self.family,
+            prior=self.prior,
+            estimator=self.estimator if self.is_sampling else Mean(),
+            need_weights=need_weights,
+            query_mask=None if queries is None else ~queries[:, None],
+            seed=self.sampling_seed,
+            name=self.name,
+        )
+        output = self.out_proj(result.context.transpose(1, 2).flatten(2))  # (B, T, E)
+        if nested_padding is not None:
+            return to_nested(output, nested_padding), result
+        if not is_batched:
+            return output.squeeze(0), result
+        return output if self.batch_first else output.transpose(0, 1), result
+
+    def _to_batch_first(self, x: Tensor) -> Tensor:
+        if x.dim() == 2:
+            return x.unsqueeze(0)
+        return x if self.batch_first else x.transpose(0, 1)
+
+    def _to_padded(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        if not query.is_nested:
+            return query, key, value, None
+        if not (query is key and key is value):
+            raise ValueError(
+                "nested tensors are taken in self-attention only; pad query, key and value for cross-attention"
+            )
+        padded, padding = pad_nested(query)
+        return padded, padded, padded, padding
+
+    def _project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        if self.is_packed:
+            weights = self.in_proj_weight.chunk(3)
+        else:
+            weights = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
+        biases = (None, None, None) if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
+        q, k, v = (F.linear(x, w, b) for x, w, b in zip((query, key, value), weights, biases, strict=True))
+        return q, k, v
+
+    def _append_rows(self, k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+        batch = k.shape[0]
+        if self.bias_k is not None and self.bias_v is not None:
+            k = torch.cat([k, self.bias_k.expand(batch, 1, -1)], dim=1)
+            v = torch.cat([v, self.bias_v.expand(batch, 1, -1)], dim=1)
+            mask = _Mask.with_open_column(mask)
+        if self.add_zero_attn:
+            k, v = F.pad(k, (0, 0, 0, 1)), F.pad(v, (0, 0, 0, 1))
+            mask = _Mask.with_open_column(mask)
+        return k, v, mask
+
+    def _split(self, x: Tensor) -> Tensor:
+        return x.view(*x.shape[:2], self.num_heads, self.head_dim).transpose(1, 2)  # (B, H, T, D)
+
+    def _check_shapes(self, query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None) -> None:
+        expected = (self.embed_dim, self.kdim, self.vdim)
+        widths = (query.shape[-1], key.shape[-1], value.shape[-1])
+        if not query.dim() == key.dim() == value.dim() or query.dim() not in (2, 3) or widths != expected:
+            raise ValueError(
+                f"expected query, key and value of 2 or 3 axes with widths {expected}, got {tuple(query.shape)}, "
+                f"{tuple(key.shape)} and {tuple(value.shape)}"
+            )
+        positions = key.shape[1 if self.batch_first and key.dim() == 3 else 0]
+        if key_padding_mask is not None and key_padding_mask.shape[-1] != positions:
+            raise ValueError(f"key_padding_mask has {key_padding_mask.shape[-1]} positions, the keys have {positions}")
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Unpickle; torch's own version would switch the fast path on again for very old checkpoints."""
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self._qkv_same_embed_dim = False
+
+
+class _Mask:
+    """torch's two mask arguments as one mask in the form of `scaled_dot_product_attention`."""
+
+    @staticmethod
+    def merge(
+        attn_mask: Tensor | None, key_padding_mask: Tensor | None, num_heads: int, dtype: torch.dtype
+    ) -> Tensor | None:
+        """Bool (True: may look) where both are bool, else float; broadcastable to (B, H, T, S)."""
+        masks = []
+        if attn_mask is not None:
+            is_per_head = attn_mask.dim() == 3
+            masks.append(attn_mask.unflatten(0, (-1, num_heads)) if is_per_head else attn_mask)
+        if key_padding_mask is not None:
+            masks.append(key_padding_mask[:, None, None, :])
+        if not masks:
+            return None
+        if all(mask.dtype == torch.bool for mask in masks):
+            blocked = masks[0] if len(masks) == 1 else masks[0] | masks[1]
+            return ~blocked
+        floats = [
+            torch.zeros_like(mask, dtype=dtype).masked_fill(mask, -torch.inf) if mask.dtype == torch.bool else mask
+            for mask in masks
+        ]
+        return floats[0] if len(floats) == 1 else floats[0] + floats[1]
+
+    @staticmethod
+    def with_open_column(mask: Tensor | None) -> Tensor | None:
+        """One more key that every query may see."""
+        if mask is None:
+            return None
+        return F.pad(mask, (0, 1), value=True if mask.dtype == torch.bool else 0.0)
+
+
+def _batched(mask: Tensor | None, is_batched: bool) -> Tensor | None:
+    return mask if mask is None or is_batched else mask.unsqueeze(0)
+
+
+def _keep_prior_when_absent(
+    module: nn.Module, state_dict: dict[str, Tensor], prefix: str, *args: Mapping[str, Any]
+) -> None:
+    """Let a checkpoint without any prior load into a module with one."""
+    own = {f"{prefix}{name}": tensor for name, tensor in module.state_dict().items() if name.startswith("prior.")}
+    if not any(name in state_dict for name in own):
+        state_dict.update(own)

@@ -1,0 +1,101 @@
+"""Receipts from models that cannot return them: torch's transformer layers and other people's code.
+
+A recorder is a side channel, so it has limits. Under data parallelism and inside `torch.compile` return the receipts
+(`forward_with_latents`) or add the KL to the loss inside the model.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from probattn.core.records import Latent
+
+__all__ = ["LatentRecord", "note_latent", "record_latents"]
+
+_active: list["LatentRecord"] = []
+
+
+class LatentRecord:
+    """The receipts of the forward passes inside a `record_latents` block, in the order of the calls.
+
+    Each call of each module has its own slot. A forward pass that runs again because activation checkpointing
+    recomputes it during the backward pass does not add a receipt, so a KL cannot count twice.
+    """
+
+    def __init__(self, names: dict[nn.Module, str]):
+        self._names = names
+        self._slots: list[tuple[str, Latent]] = []
+
+    @property
+    def latents(self) -> list[Latent]:
+        """All receipts."""
+        return [latent for _, latent in self._slots]
+
+    @property
+    def names(self) -> list[str]:
+        """The module of each receipt, by its name in the model that was given to `record_latents`."""
+        return [name for name, _ in self._slots]
+
+    def kl(self) -> Tensor:
+        """(B) KL in nats per example, summed over modules, heads and queries.
+
+        Raises:
+            ValueError: If nothing was recorded.
+        """
+        if not self._slots:
+            raise ValueError(
+                "no receipt was recorded: did the forward pass of a stochastic module run inside the block?"
+            )
+        per_example = [
+            latent.kl.flatten(1).sum(dim=-1) if latent.kl.dim() > 1 else latent.kl for latent in self.latents
+        ]
+        return torch.stack(per_example).sum(dim=0)
+
+    def add(self, module: nn.Module, latent: Latent) -> None:
+        """Store the receipt of one call."""
+        self._slots.append((self._names.get(module, type(module).__name__), latent))
+
+
+@contextmanager
+def record_latents(model: nn.Module | None = None) -> Iterator[LatentRecord]:
+    """Collect the receipts of all stochastic modules that run inside the block.
+
+    Args:
+        model: Where to look up module names; without it the class name stands in.
+
+    Example:
+        >>> import probattn
+        >>> layer = torch.nn.TransformerEncoderLayer(8, 2, batch_first=True)
+        >>> prior = probattn.KeyPrior(4, probattn.GammaPrior(rate=1.0))
+        >>> layer.self_attn = probattn.MultiheadAttention(
+        ...     8, 2, batch_first=True, family=probattn.Weibull(10.0), prior=prior
+        ... )
+        >>> with record_latents(layer) as record:
+        ...     _ = layer(torch.ones(3, 5, 8))
+        >>> record.kl().shape, record.names
+        (torch.Size([3]), ['self_attn'])
+    """
+    names = {} if model is None else {module: name for name, module in model.named_modules()}
+    record = LatentRecord(names)
+    _active.append(record)
+    try:
+        yield record
+    finally:
+        _active.remove(record)
+
+
+def note_latent(module: nn.Module, latent: Latent) -> None:
+    """Hand a receipt to every open recorder; modules call this once per forward pass."""
+    if not _active or _is_recomputing():
+        return
+    for record in _active:
+        record.add(module, latent)
+
+
+def _is_recomputing() -> bool:
+    """Whether this forward pass runs inside a backward pass, i.e. activation checkpointing recomputes it."""
+    if torch.compiler.is_compiling():
+        return False
+    return torch._C._current_graph_task_id() != -1

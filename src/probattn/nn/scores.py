@@ -1,0 +1,134 @@
+"""Score functions: how well each position of the memory answers each query.
+
+A score is a module called with a query and a memory. On a `Dense` support it gives (*lead, T, S), on `Segments` (E,
+H). Masking is the support's business, not the score's.
+
+Size letters: T queries, S positions, E edges, N nodes, H heads, D features.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from probattn.core.records import Memory
+from probattn.core.support import Segments
+
+__all__ = ["Additive", "Bilinear", "Dot", "GraphAdditive", "Score"]
+
+
+class Score(nn.Module):
+    """Base of all score functions: `forward(query, memory) -> scores`."""
+
+    def forward(self, query: Tensor, memory: Memory) -> Tensor:
+        """Scores of every position for every query."""
+        raise NotImplementedError
+
+
+class Dot(Score):
+    """query . key * scale, with scale 1/sqrt(D) unless given (Vaswani et al. 2017).
+
+    Args:
+        scale: Factor of the product.
+    """
+
+    def __init__(self, scale: float | None = None):
+        super().__init__()
+        self.scale = scale
+
+    def forward(self, query: Tensor, memory: Memory) -> Tensor:
+        """Scores.
+
+        Args:
+            query: (*lead, T, D).
+            memory: Keys (*lead, S, D).
+
+        Returns:
+            (*lead, T, S).
+        """
+        _require_width(query, memory.keys, "Dot")
+        scale = 1.0 / math.sqrt(query.shape[-1]) if self.scale is None else self.scale
+        return torch.matmul(query * scale, memory.keys.transpose(-2, -1))
+
+
+class Bilinear(Score):
+    """query^T W key, without a scale: Luong's "general" score (Deng et al.'s inference network; Bahuleyan et al.).
+
+    Args:
+        query_dim: Width of queries.
+        key_dim: Width of keys.
+    """
+
+    def __init__(self, query_dim: int, key_dim: int):
+        super().__init__()
+        self.project = nn.Linear(query_dim, key_dim, bias=False)
+
+    def forward(self, query: Tensor, memory: Memory) -> Tensor:
+        """Scores; shapes as for `Dot`."""
+        return torch.matmul(self.project(query), memory.keys.transpose(-2, -1))
+
+
+class Additive(Score):
+    """v^T tanh(W query + U key), without biases (Bahdanau et al. 2015; Deng et al.: dimension 512).
+
+    Args:
+        query_dim: Width of queries.
+        key_dim: Width of keys.
+        hidden_dim: Width of the hidden layer.
+    """
+
+    def __init__(self, query_dim: int, key_dim: int, *, hidden_dim: int):
+        super().__init__()
+        self.project_query = nn.Linear(query_dim, hidden_dim, bias=False)
+        self.project_key = nn.Linear(key_dim, hidden_dim, bias=False)
+        self.energy = nn.Linear(hidden_dim, 1, bias=False)
+
+    def forward(self, query: Tensor, memory: Memory) -> Tensor:
+        """Scores; shapes as for `Dot`. Makes one (*lead, T, S, hidden_dim) tensor."""
+        hidden = self.project_query(query).unsqueeze(-2) + self.project_key(memory.keys).unsqueeze(-3)
+        scores: Tensor = self.energy(torch.tanh(hidden)).squeeze(-1)  # (*lead, T, S)
+        return scores
+
+
+class GraphAdditive(Score):
+    """leaky_relu(a . query_target + b . key_source) on every edge (graph attention; BAM, Sec. 4.1).
+
+    Args:
+        head_dim: Width of one head.
+        num_heads: Number of heads.
+        negative_slope: Of the leaky ReLU.
+    """
+
+    def __init__(self, head_dim: int, num_heads: int, *, negative_slope: float = 0.2):
+        super().__init__()
+        self.target_weight = nn.Parameter(torch.empty(num_heads, head_dim))
+        self.source_weight = nn.Parameter(torch.empty(num_heads, head_dim))
+        self.negative_slope = negative_slope
+        nn.init.xavier_uniform_(self.target_weight)
+        nn.init.xavier_uniform_(self.source_weight)
+
+    def forward(self, query: Tensor, memory: Memory) -> Tensor:
+        """Scores of edges.
+
+        Args:
+            query: (N, H, D) one row per target node.
+            memory: Keys (N, H, D), or (E, H, D) where the support has no `source`.
+
+        Returns:
+            (E, H).
+        """
+        support = memory.support
+        if not isinstance(support, Segments):
+            raise TypeError(f"GraphAdditive scores edges, so it needs a Segments support, got {type(support).__name__}")
+        target = (query * self.target_weight).sum(dim=-1)  # (N, H)
+        source = (memory.keys * self.source_weight).sum(dim=-1)
+        source = source if support.source is None else source.index_select(0, support.source)  # (E, H)
+        return nn.functional.leaky_relu(support.spread(target) + source, self.negative_slope)
+
+
+def _require_width(query: Tensor, keys: Tensor, who: str) -> None:
+    if query.shape[-1] != keys.shape[-1]:
+        raise ValueError(
+            f"{who} needs queries and keys of one width, got query {tuple(query.shape)} and keys {tuple(keys.shape)}; "
+            "use Bilinear or Additive for different widths"
+        )

@@ -1,0 +1,199 @@
+"""A site: the place where a deterministic quantity of an attention model becomes a random one.
+
+It holds a prior and a posterior, asks an estimator for particles, and returns a receipt with the KL. Combinations
+that cannot work are refused when the site is built.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Literal, cast
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import Distribution
+
+from probattn.core.estimators import Estimator
+from probattn.core.noise import fresh_seed
+from probattn.core.protocols import LatentDistribution
+from probattn.core.records import Draw, Given, Latent, Unit
+from probattn.distributions import has_kl, kl, kl_entries
+from probattn.nn.conditionals import Conditional
+
+__all__ = ["Replay", "Site", "divergence"]
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What a visit to a site was made of.
+
+    Attributes:
+        posterior: q, or p where there is no separate posterior.
+        prior: p, or None.
+        draw: The particles.
+    """
+
+    posterior: Distribution
+    prior: Distribution | None
+    draw: Draw
+
+
+class Site(nn.Module):
+    """One latent variable of a model.
+
+    Args:
+        name: Its name in receipts, KL weights and logs.
+        prior: p. None: no KL (BAM's "no KL" rows).
+        posterior: q. None: q = p (hard attention, exact marginalisation).
+        predictive: Which of the two predicts when no target is known. Default: the prior where there is one that can
+            stand alone, i.e. "prior" for posteriors that read the target, else "posterior".
+        unit: Whether one draw belongs to a step or to an example.
+        feeds_state: Whether the draw enters the recurrence.
+        keeps_kl_terms: Keep the terms of the KL in the receipt, for free bits per factor.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        prior: Conditional | None,
+        posterior: Conditional | None,
+        predictive: Literal["prior", "posterior"] | None = None,
+        unit: Unit = "step",
+        feeds_state: bool = False,
+        keeps_kl_terms: bool = False,
+    ):
+        super().__init__()
+        if prior is None and posterior is None:
+            raise ValueError(f"site '{name}' needs a prior, a posterior, or both; got neither")
+        if predictive is None:
+            reads_target = posterior is None or "target" in posterior.needs
+            predictive = "prior" if reads_target else "posterior"
+        self.name = name
+        self.prior = prior
+        self.posterior = posterior
+        self.predictive = predictive
+        self.unit: Unit = unit
+        self.feeds_state = feeds_state
+        self.keeps_kl_terms = keeps_kl_terms
+        self._check()
+
+    def forward(self, given: Given, estimator: Estimator, *, seed: Tensor | None = None) -> Latent:
+        """Visit the site with its posterior, as in training.
+
+        Args:
+            given: What prior and posterior may look at.
+            estimator: How to turn the posterior into particles.
+            seed: () int64; drawn from torch's generator if absent.
+
+        Returns:
+            The receipt: particles and KL(q || p), which is zero where q = p.
+        """
+        seed = _seed_on(given, seed)
+        made = self.replay(given, estimator, seed)
+        terms = None
+        if self.keeps_kl_terms and made.prior is not None and made.prior is not made.posterior:
+            terms = kl_entries(made.posterior, made.prior)
+        return self._receipt(made, seed, divergence(made, self.name), terms)
+
+    def predict(self, given: Given, estimator: Estimator, *, seed: Tensor | None = None) -> Latent:
+        """Visit the site with its predictive distribution, as when no target is known.
+
+        Arguments as for `forward`. The KL is that of the posterior where that is predictive (BAM), else zero.
+        """
+        if self.predictive == "posterior":
+            latent: Latent = self(given, estimator, seed=seed)
+            return latent
+        seed = _seed_on(given, seed)
+        prior = self._predictive_distribution(given)
+        draw = estimator(cast(LatentDistribution, prior), cast(LatentDistribution, prior), seed)
+        made = Replay(prior, prior, draw)
+        return self._receipt(made, seed, torch.zeros_like(draw.log_weight[0]), None)
+
+    def replay(self, given: Given, estimator: Estimator, seed: Tensor) -> Replay:
+        """Posterior, prior and draw of a visit, from its seed: the same numbers, differentiable anew."""
+        if self.posterior is None:
+            prior = self._conditional(self.prior, given)
+            latent = cast(LatentDistribution, prior)
+            return Replay(prior, prior, estimator(latent, latent, seed))
+        posterior = self._conditional(self.posterior, given)
+        q = cast(LatentDistribution, posterior)
+        if self.prior is not None and "value" in self.prior.needs:  # posterior, then draw, then prior
+            draw = estimator(q, None, seed)
+            return Replay(posterior, self._prior_of_value(given, draw), draw)
+        p: Distribution | None = None if self.prior is None else self.prior(given)
+        return Replay(posterior, p, estimator(q, cast("LatentDistribution | None", p), seed))
+
+    def expected(self, given: Given) -> Tensor:
+        """(*unit, *event) plug-in value under the predictive distribution, for state paths and plots."""
+        return cast(LatentDistribution, self._predictive_distribution(given)).plug_in
+
+    def _predictive_distribution(self, given: Given) -> Distribution:
+        conditional = self.prior if self.predictive == "prior" else self.posterior
+        return self._conditional(conditional, given)
+
+    def _conditional(self, conditional: Conditional | None, given: Given) -> Distribution:
+        if conditional is None:
+            raise ValueError(f"site '{self.name}' has no {self.predictive} to predict with")
+        distribution: Distribution = conditional(given)
+        return distribution
+
+    def _prior_of_value(self, given: Given, draw: Draw) -> Distribution:
+        if draw.value is None or draw.score is not None:
+            raise ValueError(
+                f"the prior of site '{self.name}' reads the draw, so the draw must be a differentiable value; "
+                "use Pathwise or Mean as its estimator"
+            )
+        return self._conditional(self.prior, replace(given, value=draw.value))
+
+    def _receipt(self, made: Replay, seed: Tensor, kl_per_unit: Tensor, terms: Tensor | None) -> Latent:
+        return Latent(
+            name=self.name,
+            unit=self.unit,
+            feeds_state=self.feeds_state,
+            draw=made.draw,
+            kl=kl_per_unit,
+            seed=seed,
+            kl_terms=terms,
+            penalties=getattr(made.posterior, "penalties", {}),
+        )
+
+    def _check(self) -> None:
+        if self.predictive == "prior" and self.prior is None:
+            raise ValueError(f"site '{self.name}' is to predict with its prior, but has none")
+        if self.predictive == "posterior":
+            if self.posterior is None:
+                raise ValueError(
+                    f"site '{self.name}' is to predict with its posterior, but has none; use predictive='prior'"
+                )
+            if "target" in self.posterior.needs:
+                raise ValueError(
+                    f"site '{self.name}': {type(self.posterior).__name__} reads the target, which is unknown at test "
+                    "time; use predictive='prior'"
+                )
+        if self.prior is not None and "target" in self.prior.needs:
+            raise ValueError(
+                f"site '{self.name}': {type(self.prior).__name__} reads the target, so it cannot be a prior"
+            )
+
+
+def divergence(made: Replay, name: str) -> Tensor:
+    """(*unit) KL(q || p) of a visit: in closed form where one is registered, else from the draw; zero where q = p.
+
+    Args:
+        made: Posterior, prior and draw.
+        name: The site's name, for messages.
+    """
+    q, p, draw = made.posterior, made.prior, made.draw
+    if p is None or p is q:
+        return torch.zeros_like(draw.log_weight[0])
+    if has_kl(type(q), type(p)):
+        return kl(q, p)
+    if draw.log_posterior is None or draw.log_prior is None or draw.score is not None:
+        raise ValueError(
+            f"site '{name}': no closed-form KL is registered for ({type(q).__name__}, {type(p).__name__}), and this "
+            "estimator gives no differentiable samples with densities to estimate it from. Use Pathwise, or register_kl."
+        )
+    return (draw.log_posterior - draw.log_prior).mean(dim=0)
+
+
+def _seed_on(given: Given, seed: Tensor | None) -> Tensor:
+    return fresh_seed(given.memory.values.device) if seed is None else seed
