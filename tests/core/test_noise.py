@@ -131,7 +131,7 @@ def test_neighbours_are_uncorrelated(axis, lag):
 def test_streams_are_independent(other):
     shape = (3, 40, 100)
     first, second = uniform(torch.tensor(9), shape), uniform(torch.tensor(9), shape, stream=other)
-    assert not (first == second).any() or (first == second).float().mean() < 1e-4
+    assert (first == second).float().mean() < 1e-4
     assert abs(correlation(first, second)) < 4.0
 
 
@@ -197,22 +197,17 @@ def test_large_shapes_are_made_in_chunks(monkeypatch):
     assert torch.equal(large, uniform(torch.tensor(12), (2, 400, 100)))
 
 
-@pytest.mark.parametrize("shape, dtype", [((2, 3, 5, 300), torch.float32), ((3, 70, 6), torch.float64)])
-def test_compiled_code_gives_the_same_bits(shape, dtype):
+def test_compiled_code_gives_the_same_bits():
     # Signed overflow and 32-bit index expressions gave other numbers here than eager mode.
-    torch._dynamo.reset()
-    compiled = torch.compile(lambda seed: uniform(seed, shape, stream=3, dtype=dtype), fullgraph=True)
-    for seed in SEEDS:
-        tensor = torch.tensor(seed)
-        assert torch.equal(compiled(tensor), uniform(tensor, shape, stream=3, dtype=dtype)), seed
+    def noise_of(seed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        folded = fold_seed(fold_seed(seed, 3), 2**32 - 1)
+        return uniform(seed, (2, 3, 5, 300), stream=3), uniform(seed, (3, 70, 6), dtype=torch.float64), folded
 
-
-def test_compiled_fold_seed_gives_the_same_bits():
     torch._dynamo.reset()
-    compiled = torch.compile(lambda seed: fold_seed(fold_seed(seed, 3), 2**32 - 1), fullgraph=True)
+    compiled = torch.compile(noise_of, fullgraph=True)
     for seed in SEEDS:
-        tensor = torch.tensor(seed)
-        assert torch.equal(compiled(tensor), fold_seed(fold_seed(tensor, 3), 2**32 - 1)), seed
+        for made, expected in zip(compiled(torch.tensor(seed)), noise_of(torch.tensor(seed)), strict=True):
+            assert torch.equal(made, expected), seed
 
 
 @pytest.mark.parametrize("sampler", [uniform, normal, exponential, gumbel])
@@ -259,9 +254,9 @@ def test_folded_seeds_give_independent_noise():
 
 
 def test_folded_seeds_are_uniform():
-    seeds = np.array([int(fold_seed(torch.tensor(31), tag)) for tag in range(2000)]) / 2.0**62
+    seeds = np.array([int(fold_seed(torch.tensor(31), tag)) for tag in range(600)]) / 2.0**62
     assert scipy.stats.kstest(seeds, "uniform").pvalue > 1e-3
-    low_bits = np.array([int(fold_seed(torch.tensor(tag), 1)) % 1024 for tag in range(2000)]) / 1024
+    low_bits = np.array([int(fold_seed(torch.tensor(tag), 1)) % 1024 for tag in range(600)]) / 1024
     assert scipy.stats.kstest(low_bits, "uniform").pvalue > 1e-3
 
 

@@ -1,12 +1,13 @@
 """Control variates of score-function gradients.
 
 A baseline b_k must not depend on the draw z_k whose log-probability it multiplies; then E[b_k grad log q(z_k)] = 0 and
-the gradient stays unbiased. Each baseline here is a linear function of the particles' log-likelihoods plus a constant, so
-a draw can carry it as tensors.
+the gradient stays unbiased. Each baseline here is a linear function of the particles' log-likelihoods plus a
+constant, so a draw can carry it as tensors.
 """
 
+from abc import ABC
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -17,55 +18,40 @@ from probattn.core.records import Evaluation
 __all__ = ["Baseline", "LeaveOneOut", "NoBaseline", "RunningMean", "SoftAttention"]
 
 
-class Baseline(Protocol):
-    """What a score-function estimator asks of a control variate."""
+class Baseline(ABC):  # noqa: B024  (no method is abstract: the base is "no baseline")
+    """A control variate; what it does not override is zero.
 
-    @property
-    def min_samples(self) -> int:
-        """The smallest number of samples it works with."""
-        ...
+    Attributes:
+        min_samples: The smallest number of samples it works with.
+    """
+
+    min_samples: ClassVar[int] = 1
 
     def particle(self, posterior: LatentDistribution, prior: LatentDistribution | None) -> Tensor | None:
         """(1, *unit, *event) an extra particle whose log-likelihood is the baseline, or None."""
-        ...
+        return None
 
     def mixing(self, num_samples: int, like: Tensor) -> Tensor | None:
         """(K, K) matrix from log-likelihoods to baselines, the extra particle included; None for zero."""
-        ...
+        return None
 
     def offset(self) -> Tensor | None:
         """A constant that is added, or None."""
-        ...
+        return None
 
 
 @dataclass(frozen=True)
-class NoBaseline:
+class NoBaseline(Baseline):
     """No control variate: the plain score-function gradient, for comparison."""
 
-    min_samples: int = 1
-
-    def particle(self, posterior: LatentDistribution, prior: LatentDistribution | None) -> Tensor | None:
-        """No extra particle."""
-        return None
-
-    def mixing(self, num_samples: int, like: Tensor) -> Tensor | None:
-        """Zero."""
-        return None
-
-    def offset(self) -> Tensor | None:
-        """Zero."""
-        return None
-
 
 @dataclass(frozen=True)
-class SoftAttention:
+class SoftAttention(Baseline):
     """The log-likelihood of soft attention under the prior (Deng et al., eq. 1): one extra readout, detached.
 
-    The expectation is taken under p and not under q, so the baseline does not depend on the inference network. With
-    no prior at hand the posterior's plug-in value serves.
+    The expectation is taken under p and not under q, so the baseline does not depend on the inference network. With no
+    prior at hand the posterior's plug-in value serves.
     """
-
-    min_samples: int = 1
 
     def particle(self, posterior: LatentDistribution, prior: LatentDistribution | None) -> Tensor | None:
         """The prior's plug-in value."""
@@ -78,32 +64,20 @@ class SoftAttention:
         mixing[:, -1] = 1.0
         return mixing
 
-    def offset(self) -> Tensor | None:
-        """Zero."""
-        return None
-
 
 @dataclass(frozen=True)
-class LeaveOneOut:
+class LeaveOneOut(Baseline):
     """The mean log-likelihood of the other samples (Kool et al. 2019). Needs two samples or more."""
 
-    min_samples: int = 2
-
-    def particle(self, posterior: LatentDistribution, prior: LatentDistribution | None) -> Tensor | None:
-        """No extra particle."""
-        return None
+    min_samples: ClassVar[int] = 2
 
     def mixing(self, num_samples: int, like: Tensor) -> Tensor | None:
         """(1 - I) / (K - 1)."""
         ones = torch.ones(num_samples, num_samples, dtype=like.dtype, device=like.device)
         return (ones - torch.eye(num_samples, dtype=like.dtype, device=like.device)) / (num_samples - 1)
 
-    def offset(self) -> Tensor | None:
-        """Zero."""
-        return None
 
-
-class RunningMean(nn.Module):
+class RunningMean(nn.Module, Baseline):
     """A moving average of past log-likelihoods per unit, kept in buffers and moved only by `update_`.
 
     The training loop calls `update_` once per step, after the backward pass, so that recomputation, evaluation and
@@ -118,17 +92,8 @@ class RunningMean(nn.Module):
         if not 0.0 <= decay < 1.0:
             raise ValueError(f"RunningMean(decay) must lie in [0, 1), got {decay}")
         self.decay = decay
-        self.min_samples = 1
         self.register_buffer("value", torch.zeros(()))
         self.register_buffer("is_started", torch.zeros((), dtype=torch.bool))
-
-    def particle(self, posterior: LatentDistribution, prior: LatentDistribution | None) -> Tensor | None:
-        """No extra particle."""
-        return None
-
-    def mixing(self, num_samples: int, like: Tensor) -> Tensor | None:
-        """Zero."""
-        return None
 
     def offset(self) -> Tensor | None:
         """The moving average."""

@@ -14,9 +14,9 @@ particles after the log-likelihoods of all steps were added up.
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -28,16 +28,17 @@ from probattn.core.records import Draw, Evaluation, Latent, Terms
 __all__ = ["Bound", "Elbo", "ImportanceWeighted", "Marginal", "WakeSleep"]
 
 
-class Bound(Protocol):
+class Bound(ABC):
     """Turns an evaluation into a loss per example and the bound it stands for."""
 
+    @abstractmethod
     def credit(self, draw: Draw, log_lik: Tensor) -> Tensor:
         """(K, *unit) derivative of the bound with respect to each particle's log-likelihood.
 
         A chunked readout asks for it inside a chunk, so that gradients are formed there and logits are never kept.
         """
-        ...
 
+    @abstractmethod
     def __call__(self, evaluation: Evaluation, weights: Mapping[str, float] | None = None) -> Terms:
         """Evaluate.
 
@@ -45,16 +46,16 @@ class Bound(Protocol):
             evaluation: What the model returned.
             weights: Weight of each site's KL (and of "site/penalty") in the loss; one where absent.
         """
-        ...
 
 
 @dataclass(frozen=True)
-class Elbo:
+class Elbo(Bound):
     """E_q[log f] - sum over sites of weight * KL(q || p).
 
     With q = p it is hard attention's Jensen bound, with `Mean` it is soft attention, with an inference network it is
-    variational attention (Deng et al., eq. 1 and Algorithm 1). Draws with a score get the score-function term (log f - b) log q.
-    Where the draw feeds the state its reward is everything from its step on, the KLs of later steps included.
+    variational attention (Deng et al., eq. 1 and Algorithm 1). Draws with a score get the score-function term (log f
+    - b) log q. Where the draw feeds the state its reward is everything from its step on, the KLs of later steps
+    included.
 
     Attributes:
         free_bits: Per site, the nats below which its KL is not pressed (changes the loss, never the bound).
@@ -83,7 +84,7 @@ class Elbo:
 
 
 @dataclass(frozen=True)
-class Marginal:
+class Marginal(Bound):
     """log sum_k p(z_k) f_k: the exact log-likelihood of a categorical latent (Deng et al., Sec. 2.1).
 
     Works with `Enumerate` (with `top_k` it is K-max) and, as soft attention, with `Mean`. Sites other than the
@@ -110,7 +111,7 @@ class Marginal:
 
 
 @dataclass(frozen=True)
-class ImportanceWeighted:
+class ImportanceWeighted(Bound):
     """log 1/K sum_k f_k p(z_k) / q(z_k) (Burda et al. 2016); rises with K from the ELBO to the marginal.
 
     Pathwise draws are differentiated through their values. Discrete draws get VIMCO's credit (Mnih and Rezende 2016):
@@ -142,7 +143,7 @@ class ImportanceWeighted:
 
 
 @dataclass(frozen=True)
-class WakeSleep:
+class WakeSleep(Bound):
     """Reweighted wake-sleep (Bornschein and Bengio 2015): one loss for the model and the inference network.
 
     loss = - sum_k v_k (log f_k + log p(z_k)) - sum_k v_k log q(z_k), with v_k the normalised importance weights,

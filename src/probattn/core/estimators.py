@@ -12,8 +12,9 @@ An estimator looks at capabilities (`has_rsample`, `has_enumerate_support`), nev
 """
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, cast
+from typing import Literal, cast
 
 import torch
 from torch import Tensor
@@ -25,9 +26,10 @@ from probattn.core.records import Draw
 __all__ = ["Enumerate", "Estimator", "Mean", "Pathwise", "ScoreFunction", "TopKAndSample"]
 
 
-class Estimator(Protocol):
+class Estimator(ABC):
     """Turns a posterior into weighted particles."""
 
+    @abstractmethod
     def __call__(self, posterior: LatentDistribution, prior: LatentDistribution | None, seed: Tensor) -> Draw:
         """Draw.
 
@@ -36,11 +38,10 @@ class Estimator(Protocol):
             prior: p, or None where there is none. The same object as `posterior` where q = p.
             seed: () int64, the source of all noise.
         """
-        ...
 
 
 @dataclass(frozen=True)
-class Mean:
+class Mean(Estimator):
     """One particle: the plug-in value. Soft attention for weights, "MAP" for Gaussians."""
 
     def __call__(self, posterior: LatentDistribution, prior: LatentDistribution | None, seed: Tensor) -> Draw:
@@ -50,7 +51,7 @@ class Mean:
 
 
 @dataclass(frozen=True)
-class Pathwise:
+class Pathwise(Estimator):
     """K reparameterised samples of equal weight.
 
     Attributes:
@@ -88,7 +89,7 @@ class Pathwise:
 
 
 @dataclass(frozen=True)
-class ScoreFunction:
+class ScoreFunction(Estimator):
     """K hard samples whose posterior learns from the score function, (log f - b) grad log q.
 
     Attributes:
@@ -133,7 +134,7 @@ class ScoreFunction:
 
 
 @dataclass(frozen=True)
-class Enumerate:
+class Enumerate(Estimator):
     """Every position as a particle, or the K most probable ones (K-max); only those branches are computed.
 
     Attributes:
@@ -171,7 +172,7 @@ class Enumerate:
 
 
 @dataclass(frozen=True)
-class TopKAndSample:
+class TopKAndSample(Estimator):
     """The K most probable positions exactly, and one sample of the rest that carries all remaining probability.
 
     Unbiased, and its variance shrinks as the posterior peaks (Liu et al. 2019, "Rao-Blackwellized stochastic

@@ -5,22 +5,22 @@ epoch, the recipe says.
 """
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol
 
 __all__ = ["Constant", "Cyclical", "Linear", "Logistic", "Schedule", "Sigmoid"]
 
 
-class Schedule(Protocol):
-    """Anything that maps a step to a weight."""
+class Schedule(ABC):
+    """Maps a step to a weight."""
 
+    @abstractmethod
     def __call__(self, step: int) -> float:
         """The weight at `step`."""
-        ...
 
 
 @dataclass(frozen=True)
-class Constant:
+class Constant(Schedule):
     """Always the same weight.
 
     Example:
@@ -36,7 +36,7 @@ class Constant:
 
 
 @dataclass(frozen=True)
-class Linear:
+class Linear(Schedule):
     """From `start` to `end` in `steps` steps after `delay`, then constant (DAVAM's and the text VAEs' annealing).
 
     Example:
@@ -59,7 +59,7 @@ class Linear:
 
 
 @dataclass(frozen=True)
-class Sigmoid:
+class Sigmoid(Schedule):
     """sigmoid(step * rate): 0.5 at the start, towards 1 (BAM, Algorithm 1; `rate` is the paper's rho).
 
     The paper counts updates, its released code epochs; both start at 0.5.
@@ -77,7 +77,7 @@ class Sigmoid:
 
 
 @dataclass(frozen=True)
-class Logistic:
+class Logistic(Schedule):
     """(tanh((step - midpoint) / width) + 1) / 2: from almost 0 to 1 (Bahuleyan et al.; midpoint 4500, width 1000).
 
     Their released code stops updating it at step 3000, where it is 0.047; this one reaches its end.
@@ -99,7 +99,7 @@ class Logistic:
 
 
 @dataclass(frozen=True)
-class Cyclical:
+class Cyclical(Schedule):
     """A ramp from `start` to `end` over the first `ramp` steps of every `period`, then constant until the next one.
 
     Example:

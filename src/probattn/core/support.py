@@ -76,6 +76,10 @@ class Support(Protocol):
         """Log-softmax of one logit per key over *all* keys, shaped like the scores. Shared by all queries."""
         ...
 
+    def zero_unseen(self, rows: Tensor) -> Tensor:
+        """Rows of a memory, (*lead, S, D), with zeros where no query may look: 0 * inf is NaN, in gradients too."""
+        ...
+
     def read(self, draw: Draw, values: Tensor) -> Tensor:
         """Context of each particle, (K, *unit, D): gathered for one-hot particles, contracted for others."""
         ...
@@ -176,13 +180,20 @@ class Dense:
         key_mask = mask.any(dim=-2, keepdim=True)  # causal masks differ per query, the prior over keys does not
         return Dense(key_mask).log_softmax(logits)
 
+    def zero_unseen(self, rows: Tensor) -> Tensor:
+        """See `Support.zero_unseen`."""
+        if self.mask is None:
+            return rows
+        is_seen = self.mask if self.mask.dim() < 2 else self.mask.any(dim=-2)  # (*lead, S)
+        return torch.where(is_seen.unsqueeze(-1), rows, 0.0)
+
     def read(self, draw: Draw, values: Tensor) -> Tensor:
         """Context of each particle. Values (*lead, S, D) and unit (*lead, T) give (K, *lead, T, D)."""
         contexts = []
         if draw.index is not None:
             contexts.append(self._gather(draw.index, values))
         if draw.value is not None:
-            contexts.append(torch.matmul(draw.value.to(values.dtype), self._without_padding(values)))
+            contexts.append(torch.matmul(draw.value.to(values.dtype), self.zero_unseen(values)))
         return contexts[0] if len(contexts) == 1 else torch.cat(contexts)
 
     def _gather(self, index: Tensor, values: Tensor) -> Tensor:
@@ -192,13 +203,6 @@ class Dense:
         picked = values.gather(-2, columns.unsqueeze(-1).expand(*columns.shape, size))  # (*lead, K * T, D)
         picked = picked.unflatten(-2, (index.shape[0], index.shape[-1])).movedim(-3, 0)  # (K, *lead, T, D)
         return picked.masked_fill(~self.contains(index).unsqueeze(-1), 0.0)
-
-    def _without_padding(self, values: Tensor) -> Tensor:
-        # 0 * inf is NaN: what stands at padded positions must not matter, so it is set to zero where no query looks.
-        if self.mask is None or self.mask.dim() < 2 or self.mask.shape[-2] != 1:
-            return values
-        padded: Tensor = ~self.mask.transpose(-1, -2)
-        return values.masked_fill(padded, 0.0)
 
 
 @dataclass(frozen=True)
@@ -240,16 +244,18 @@ class Segments:
         """The largest degree. Reads the edge list."""
         if self.index.numel() == 0:
             return 0
-        return int(torch.bincount(self.index, minlength=self.num_segments).max())
+        return int(self._degree().max())
 
     def log_softmax(self, scores: Tensor) -> Tensor:
         """See `Support.log_softmax`."""
-        return scores - self.spread(self.logsumexp(scores))
+        # The largest score is taken off first: 1e4 + log(2) keeps three digits of the log(2) in float32.
+        shifted = scores - self.spread(self._largest(scores))
+        total = self.sum(shifted.exp())
+        return shifted - self.spread(total.masked_fill(total == 0, 1.0).log())
 
     def logsumexp(self, scores: Tensor) -> Tensor:
         """See `Support.logsumexp`."""
-        top = self._largest(scores.detach())
-        top = top.masked_fill(~torch.isfinite(top), 0.0)
+        top = self._largest(scores)
         total = self.sum((scores - self.spread(top)).exp())
         is_empty = total == 0
         log_total = total.masked_fill(is_empty, 1.0).log() + top
@@ -270,11 +276,12 @@ class Segments:
 
     def top_k(self, scores: Tensor, k: int) -> Tensor:
         """See `Support.top_k`. (k, N, H) edge numbers, -1 where a set has fewer edges."""
-        k = min(k, self.size(scores))
+        if k > 1 or scores.shape[0] == 0:  # one edge per set needs no look at the degrees, which are data
+            k = min(k, self.size(scores))
         by_score = scores.argsort(dim=0, descending=True, stable=True)  # (E, H)
         by_set = self.index[by_score].argsort(dim=0, stable=True)
         order = by_score.gather(0, by_set)  # (E, H) edges sorted by set, then by falling score
-        degree = torch.bincount(self.index, minlength=self.num_segments)
+        degree = self._degree()
         start = degree.cumsum(0) - degree  # (N,)
         ranks = torch.arange(k, device=scores.device).view(-1, 1)  # (k, 1)
         place = (start + ranks).clamp(max=max(0, scores.shape[0] - 1))  # (k, N)
@@ -300,6 +307,10 @@ class Segments:
         weights = torch.log_softmax(logits, dim=0)
         return weights if self.source is None else weights.index_select(0, self.source)
 
+    def zero_unseen(self, rows: Tensor) -> Tensor:
+        """The same rows: a node that no edge reads takes no part in any sum."""
+        return rows
+
     def read(self, draw: Draw, values: Tensor) -> Tensor:
         """Context of each particle. Values (N, H, D), or (E, H, D) without `source`, give (K, N, H, D)."""
         rows = values if self.source is None else values.index_select(0, self.source)  # (E, H, D)
@@ -314,7 +325,13 @@ class Segments:
             contexts.append(total.index_add(1, self.index, weighted))
         return contexts[0] if len(contexts) == 1 else torch.cat(contexts)
 
+    def _degree(self) -> Tensor:
+        """(N) number of edges of each set."""
+        return self.index.new_zeros(self.num_segments).index_add(0, self.index, torch.ones_like(self.index))
+
     def _largest(self, scores: Tensor) -> Tensor:
+        """(*unit) largest score of each set, detached; zero where a set is empty."""
         largest = scores.new_full(self.unit_shape(scores), _NEGATIVE_INFINITY)
         index = self.index.view(-1, 1).expand(scores.shape)
-        return largest.scatter_reduce(-2, index, scores, reduce="amax")
+        largest = largest.scatter_reduce(-2, index, scores.detach(), reduce="amax")
+        return largest.masked_fill(~torch.isfinite(largest), 0.0)

@@ -62,6 +62,8 @@ class StraightThroughConcrete(Concrete):
     def realise(self, raw: Tensor) -> Tensor:
         """One-hot weights whose gradient is that of the soft ones."""
         soft = super().realise(raw)
-        ranked = raw.detach()
+        if raw.numel() == 0:  # nothing to choose from
+            return soft
+        ranked = raw.detach().reshape(-1, *self._value_shape)  # (K, *scores), also for one sample without its axis
         hard = torch.stack([self.attended.scatter(self.attended.top_k(one, 1), one)[0] for one in ranked])
-        return hard + soft - soft.detach()
+        return hard.view(raw.shape) + soft - soft.detach()

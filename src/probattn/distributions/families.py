@@ -9,8 +9,9 @@ unnormalised S do. `"exp"` takes E[S] = exp(scores) (BAM's paper), `"softmax"` t
 released code, and what pretrained models need, whose scores make exp(scores) astronomically large).
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -43,24 +44,24 @@ Anchor = Literal["exp", "softmax"]
 _LOG_CONCENTRATION_BOUND = 20.0
 
 
-class Family(Protocol):
+class Family(ABC):
     """Scores in, distribution over weights out."""
 
+    @abstractmethod
     def __call__(self, scores: Tensor, support: Support) -> WeightsDistribution:
         """The distribution. Scores: (*unit, S) or (E, H)."""
-        ...
 
 
-class PriorFamily(Protocol):
+class PriorFamily(ABC):
     """One log-weight per key in, prior over the weights out."""
 
+    @abstractmethod
     def __call__(self, log_psi: Tensor, support: Support) -> WeightsDistribution:
         """The prior. log_psi broadcasts to the scores."""
-        ...
 
 
 @dataclass(frozen=True)
-class Categorical:
+class Categorical(Family):
     """A hard choice of one position (Deng et al.): exact, sampled or enumerated."""
 
     def __call__(self, scores: Tensor, support: Support) -> MaskedOneHot:
@@ -69,7 +70,7 @@ class Categorical:
 
 
 @dataclass(frozen=True)
-class Dirichlet:
+class Dirichlet(Family):
     """Relaxed alignment with concentration exp(scores) (Deng et al., Sec. 3.1); scores are clamped to +-20."""
 
     def __call__(self, scores: Tensor, support: Support) -> MaskedDirichlet:
@@ -79,7 +80,7 @@ class Dirichlet:
 
 
 @dataclass(frozen=True)
-class Weibull:
+class Weibull(Family):
     """Bayesian attention with Weibull weights, E[S] = exp(scores) (BAM, Sec. 3.2).
 
     Attributes:
@@ -98,7 +99,7 @@ class Weibull:
 
 
 @dataclass(frozen=True)
-class Lognormal:
+class Lognormal(Family):
     """Bayesian attention with lognormal weights, E[S] = exp(scores) (BAM, Sec. 3.2); logistic-normal weights.
 
     Attributes:
@@ -117,7 +118,7 @@ class Lognormal:
 
 
 @dataclass(frozen=True)
-class GumbelSoftmax:
+class GumbelSoftmax(Family):
     """A relaxed hard choice; Deng et al.'s code uses temperature 0.1."""
 
     temperature: float = 0.1
@@ -128,7 +129,7 @@ class GumbelSoftmax:
 
 
 @dataclass(frozen=True)
-class StraightThroughGumbel:
+class StraightThroughGumbel(Family):
     """A hard choice forward, a relaxed one backward."""
 
     temperature: float = 1.0
@@ -139,7 +140,7 @@ class StraightThroughGumbel:
 
 
 @dataclass(frozen=True)
-class GammaPrior:
+class GammaPrior(PriorFamily):
     """Gamma prior of Weibull attention.
 
     Attributes:
@@ -152,7 +153,7 @@ class GammaPrior:
 
     def __call__(self, log_psi: Tensor, support: Support) -> NormalisedGamma:
         """See `PriorFamily`."""
-        shape = at_least_float32(log_psi).exp()
+        shape = support.fill_outside(at_least_float32(log_psi), 0.0).exp()
         shape = shape * self.rate if self.concentration == "psi_rate" else shape
         # A key far from all others can underflow to concentration 0, which no Gamma has.
         tiny = torch.finfo(shape.dtype).tiny
@@ -160,7 +161,7 @@ class GammaPrior:
 
 
 @dataclass(frozen=True)
-class LognormalPrior:
+class LognormalPrior(PriorFamily):
     """Lognormal prior of lognormal attention.
 
     Attributes:

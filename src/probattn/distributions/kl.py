@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.distributions import Categorical, Distribution
 from torch.distributions.kl import register_kl as _register_kl
 
+from probattn.distributions.base import WeightsDistribution
 from probattn.distributions.code_delta import CodeDelta
 from probattn.distributions.concrete import Concrete
 from probattn.distributions.dirichlet import MaskedDirichlet
@@ -28,9 +29,9 @@ _ENTRIES: dict[tuple[type, type], _Entries] = {}
 
 
 def kl_entries(q: Distribution, p: Distribution) -> Tensor | None:
-    """(*unit, *factor) terms of KL(q || p) where it is a sum over factors, else None."""
+    """(*unit, *factor) terms of KL(q || p) where it is a sum over factors, else None; zero at padded positions."""
     function = _ENTRIES.get((type(q), type(p)))
-    return None if function is None else function(q, p)
+    return None if function is None else _without_padding(q, function(q, p))
 
 
 def kl(q: Distribution, p: Distribution) -> Tensor:
@@ -149,6 +150,13 @@ def _categorical(q: MaskedOneHot | Concrete, p: MaskedOneHot) -> Tensor:
     # log q - log p, with both sides finite before the subtraction: -inf - -inf has a NaN gradient
     difference = q.log_probs.masked_fill(~inside, 0.0) - p.log_probs.masked_fill(~inside, 0.0)
     return q.attended.sum(torch.where(inside, q.log_probs.exp() * difference, 0.0))
+
+
+def _without_padding(q: Any, entries: Tensor) -> Tensor:
+    """Entries with zeros outside the support, or in padded units of a vector."""
+    if isinstance(q, WeightsDistribution):
+        return q.attended.fill_outside(entries, 0.0)
+    return entries if q.mask is None else entries.masked_fill(~q.mask.unsqueeze(-1), 0.0)
 
 
 def _padded_to_zero(per_unit: Tensor, q: CodeDelta) -> Tensor:

@@ -98,7 +98,7 @@ class MaskedOneHot(WeightsDistribution):
         return self.log_probs.masked_fill(~torch.isfinite(self.log_probs), 0.0)
 
     def _require_positions(self, scores: Tensor) -> Tensor:
-        if self.attended.size(scores) == 0:
+        if scores.numel() == 0 and self.attended.size(scores) == 0:  # the size of an edge list is data
             raise ValueError(
                 f"a hard choice needs at least one position, but the memory is empty (scores {tuple(scores.shape)}). "
                 "Give the memory a position, or use Mean, which reads a context of zeros."

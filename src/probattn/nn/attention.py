@@ -5,14 +5,14 @@ context site the vector that was read (Bahuleyan et al.). Neither is soft attent
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
 
-from probattn.core.checks import require_no_nan
 from probattn.core.estimators import Estimator
 from probattn.core.noise import fold_seed
 from probattn.core.records import Draw, Given, Latent, Memory
+from probattn.nn.conditionals import require_finite_scores
 from probattn.nn.scores import Score
 from probattn.nn.site import Site
 
@@ -75,17 +75,19 @@ class Attention(nn.Module):
                 without one their predictive distributions.
             seed: () int64; each site draws its own from torch's generator if absent.
         """
+        support = memory.support
+        memory = replace(memory, keys=support.zero_unseen(memory.keys), values=support.zero_unseen(memory.values))
         scores = self.score(query, memory)
         given = Given(memory=memory, query=query, scores=scores, target=target)
         latents: list[Latent] = []
         expected_weights = self._expected_weights(given)
         expected_draw = Draw(value=expected_weights.unsqueeze(0), index=None, log_weight=expected_weights[:0])
-        expected = memory.support.read(expected_draw, memory.values)[0]
+        expected = support.read(expected_draw, memory.values)[0]
         context = expected.unsqueeze(0)
         if self.weights is not None:
             latent = _visit(self.weights, given, estimators, seed)
             latents.append(latent)
-            context = memory.support.read(latent.draw, memory.values)
+            context = support.read(latent.draw, memory.values)
         if self.context is not None:
             if context.shape[0] != 1:
                 raise ValueError(
@@ -106,7 +108,7 @@ class Attention(nn.Module):
             return self.weights.expected(given)
         if given.scores is None:
             raise ValueError("soft attention needs scores")
-        require_no_nan(given.scores.detach(), "attention scores", "Look for a NaN in the query or the keys.")
+        require_finite_scores(given.scores, given.memory.support, "attention scores")
         return given.memory.support.log_softmax(given.scores).exp()
 
 

@@ -42,7 +42,7 @@ class _Autoregressive(Conditional):
                 f"an autoregressive prior reads one trajectory, got {given.value.shape[0]} particles; "
                 "fold them into the batch"
             )
-        return self._distribution(self.network(self._shifted(given.value[0])))
+        return self._distribution(self.network(self._shifted(given.value[0])), given.mask)
 
     def ancestral(self, batch_size: int, length: int, *, seed: Tensor | None = None) -> Tensor:
         """Values drawn one position after another: (B, S, D). Recomputes the network for every position.
@@ -64,7 +64,7 @@ class _Autoregressive(Conditional):
         start = self.start.expand(values.shape[0], 1, -1)
         return torch.cat([start, values[:, :-1]], dim=1)  # (B, S, D): position s holds z_(s-1)
 
-    def _distribution(self, output: Tensor) -> Distribution:
+    def _distribution(self, output: Tensor, mask: Tensor | None = None) -> Distribution:
         raise NotImplementedError
 
     def _draw(self, output: Tensor, seed: Tensor) -> Tensor:
@@ -83,7 +83,7 @@ class AutoregressiveCategorical(_Autoregressive):
         super().__init__(network, codes.shape[-1])
         self.codes = codes
 
-    def _distribution(self, output: Tensor) -> MaskedOneHot:
+    def _distribution(self, output: Tensor, mask: Tensor | None = None) -> MaskedOneHot:
         return MaskedOneHot(output, Dense())
 
     def _draw(self, output: Tensor, seed: Tensor) -> Tensor:
@@ -99,9 +99,9 @@ class AutoregressiveGaussian(_Autoregressive):
         dim: D.
     """
 
-    def _distribution(self, output: Tensor) -> DiagonalGaussian:
+    def _distribution(self, output: Tensor, mask: Tensor | None = None) -> DiagonalGaussian:
         mean, log_variance = output.chunk(2, dim=-1)
-        return DiagonalGaussian(mean, log_variance)
+        return DiagonalGaussian(mean, log_variance, mask=mask)
 
     def _draw(self, output: Tensor, seed: Tensor) -> Tensor:
         return self._distribution(output).draw_raw(1, seed)[0]

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
-from probattn.core.checks import require_no_nan
-from probattn.core.records import Given, Memory
+from probattn.core.checks import require_finite
+from probattn.core.records import Draw, Given, Memory
+from probattn.core.support import Segments, Support
 from probattn.distributions import DiagonalGaussian, Family, PriorFamily
 from probattn.nn.scores import Score
 
@@ -66,11 +67,7 @@ class FromScores(Conditional):
     def distribution(family: Family, given: Given) -> Distribution:
         """The distribution of a family at `given.scores`, without a module."""
         scores = _require(given.scores, "FromScores", "scores")
-        require_no_nan(
-            scores.detach(),
-            "attention scores",
-            "Look for a NaN in the query or the keys, or a learning rate that is too large.",
-        )
+        require_finite_scores(scores, given.memory.support, "attention scores")
         return family(scores, given.memory.support)
 
 
@@ -120,16 +117,21 @@ class KeyPrior(Conditional):
 
     def forward(self, given: Given) -> Distribution:
         """The prior at `given.memory.keys`."""
-        log_psi = given.memory.support.key_log_softmax(self.logits(given.memory.keys))
-        return self.family(log_psi, given.memory.support)
+        support = given.memory.support
+        logits = self.logits(given.memory.keys, head_axis=-2 if isinstance(support, Segments) else -3)
+        return self.family(support.key_log_softmax(logits), support)
 
-    def logits(self, keys: Tensor) -> Tensor:
-        """One number per key, before the softmax: (*lead, S, D) gives (*lead, S); (N, H, D) gives (N, H)."""
+    def logits(self, keys: Tensor, *, head_axis: int = -3) -> Tensor:
+        """One number per key, before the softmax: (*lead, S, D) gives (*lead, S); (N, H, D) gives (N, H).
+
+        Args:
+            keys: (*lead, S, D), or (N, H, D) on Segments.
+            head_axis: Where the heads are, if each has its own network: -3 on Dense, -2 on Segments.
+        """
         if self.num_heads is None:
             hidden = torch.relu(keys @ self.hidden_weight[0] + self.hidden_bias[0])
             return (hidden * self.out_weight[0]).sum(dim=-1)
-        head_axis = keys.dim() - 2 if keys.dim() == 3 else keys.dim() - 3
-        if keys.shape[head_axis] != self.num_heads:
+        if keys.dim() < 3 or keys.shape[head_axis] != self.num_heads:
             raise ValueError(
                 f"KeyPrior(num_heads={self.num_heads}) expects keys with {self.num_heads} heads on axis {head_axis}, "
                 f"got keys of shape {tuple(keys.shape)}"
@@ -137,7 +139,7 @@ class KeyPrior(Conditional):
         keys = keys.movedim(head_axis, -2)  # (*lead, S, H, D) or (N, H, D)
         hidden = torch.relu(torch.einsum("...hd,hdm->...hm", keys, self.hidden_weight) + self.hidden_bias)
         logits = (hidden * self.out_weight).sum(dim=-1)  # (..., H)
-        return logits if head_axis == keys.dim() - 2 else logits.movedim(-1, head_axis)
+        return logits.movedim(-1, head_axis + 1)
 
 
 class StandardNormal(Conditional):
@@ -156,7 +158,7 @@ class StandardNormal(Conditional):
         like = given.memory.values if given.context is None else given.context
         if given.value is not None:
             like = given.value[0]
-        zeros = torch.zeros(*like.shape[:-1], self.dim, device=like.device)
+        zeros = torch.zeros(*like.shape[:-1], self.dim, dtype=like.dtype, device=like.device)
         return DiagonalGaussian(zeros, torch.zeros_like(zeros), mask=given.mask)
 
 
@@ -165,10 +167,12 @@ class MeanMemory(Conditional):
 
     def forward(self, given: Given) -> Distribution:
         """Mean over the positions that each query may see, padding left out."""
-        context = _require(given.context, "MeanMemory", "context")
-        scores = torch.zeros(*context.shape[:-1], given.memory.values.shape[-2], device=context.device)
-        uniform = given.memory.support.log_softmax(scores).exp()
-        mean = torch.matmul(uniform.to(given.memory.values.dtype), given.memory.values)
+        context, values = _require(given.context, "MeanMemory", "context"), given.memory.values
+        scores = given.scores
+        if scores is None:
+            scores = values.new_zeros(*context.shape[:-1], values.shape[-2])
+        uniform = given.memory.support.log_softmax(torch.zeros_like(scores)).exp().unsqueeze(0)
+        mean = given.memory.support.read(Draw(value=uniform, index=None, log_weight=uniform[:0]), values)[0]
         return DiagonalGaussian(mean, torch.zeros_like(mean))
 
 
@@ -251,8 +255,23 @@ class InferenceNetwork(Conditional):
         source = memory.keys if memory.inputs is None else memory.inputs
         encoded = Memory(keys=self.memory_encoder(source), values=memory.values, support=memory.support)
         scores = self.score(self.target_encoder(target), encoded)
-        require_no_nan(scores.detach(), "scores of the inference network", "Look for a NaN in the target's encoding.")
+        require_finite_scores(scores, memory.support, "scores of the inference network")
         return self.family(scores, memory.support)
+
+
+def require_finite_scores(scores: Tensor, support: Support, name: str) -> None:
+    """Raise where a score inside the support is NaN or infinite; what stands outside does not matter.
+
+    Args:
+        scores: (*unit, S) or (E, H).
+        support: Which positions compete.
+        name: How the scores are called in the message.
+    """
+    advice = (
+        "Look for a NaN or an infinity in what they are made from, for a learning rate that is too large, or for "
+        "half-precision scores above 65504. To forbid a position, mask it in the support."
+    )
+    require_finite(support.fill_outside(scores.detach(), 0.0), name, advice)
 
 
 def _require(tensor: Tensor | None, who: str, what: str) -> Tensor:

@@ -92,13 +92,13 @@ def scaled_dot_product_attention(
     _check_inputs(query, key, value, attn_mask, is_causal)
     if enable_gqa:
         key, value = _repeat_heads(key, query), _repeat_heads(value, query)
+    support = Dense(_mask(query, key, attn_mask, is_causal))
+    key, value = support.zero_unseen(key), support.zero_unseen(value)
     scale = 1.0 / math.sqrt(max(1, query.shape[-1])) if scale is None else scale
     scores = torch.matmul(query * scale, key.transpose(-2, -1))
-    mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril() if is_causal else None
-    if attn_mask is not None:
-        mask = attn_mask if attn_mask.dtype == torch.bool else attn_mask > -torch.inf
-        scores = scores if attn_mask.dtype == torch.bool else scores + attn_mask.masked_fill(~mask, 0.0)
-    memory = Memory(keys=key, values=value, support=Dense(mask))
+    if attn_mask is not None and attn_mask.dtype != torch.bool:
+        scores = scores + support.fill_outside(attn_mask, 0.0)
+    memory = Memory(keys=key, values=value, support=support)
     given = Given(memory=memory, query=query, scores=scores)
     if estimator is None:
         estimator = Mean() if family is None else Pathwise(keeps_log_probs=False)
@@ -107,7 +107,7 @@ def scaled_dot_product_attention(
     weights = _single_weights(made.draw, memory, scores)
     if dropout_p > 0.0:
         weights = torch.nn.functional.dropout(weights, dropout_p)
-    context = torch.matmul(weights.to(value.dtype), _values(memory))
+    context = torch.matmul(weights.to(value.dtype), value)
     kl = divergence(made, name)
     kl = kl if query_mask is None else kl.masked_fill(~query_mask, 0.0)
     if prior is not None:
@@ -126,9 +126,13 @@ def _draw_weights(
     return Replay(posterior, prior_distribution, estimator(cast(LatentDistribution, posterior), p, seed))
 
 
-def _values(memory: Memory) -> Tensor:
-    support = memory.support
-    return support._without_padding(memory.values) if isinstance(support, Dense) else memory.values
+def _mask(query: Tensor, key: Tensor, attn_mask: Tensor | None, is_causal: bool) -> Tensor | None:
+    """Bool, True where a query may look; None: everywhere."""
+    if is_causal:
+        return torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device).tril()
+    if attn_mask is None or attn_mask.dtype == torch.bool:
+        return attn_mask
+    return attn_mask > -torch.inf
 
 
 def _single_weights(draw: Draw, memory: Memory, scores: Tensor) -> Tensor:

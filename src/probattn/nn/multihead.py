@@ -182,13 +182,17 @@ class MultiheadAttention(nn.MultiheadAttention, Switchable):
         key_padding_mask = key_padding_mask if nested_padding is None else nested_padding
         is_batched = query.dim() == 3
         self._check_shapes(query, key, value, key_padding_mask)
-        q, k, v = self._project(*(self._to_batch_first(x) for x in (query, key, value)))
+        padding = _Mask.padding(key_padding_mask)
+        queries = _batched(
+            padding if query_padding_mask is None and is_self_attention else query_padding_mask, is_batched
+        )
+        query, key, value = (self._to_batch_first(x) for x in (query, key, value))
+        if padding is not None:  # what stands there must not matter, but 0 * inf is NaN, in the gradient too
+            hidden = padding.unsqueeze(-1)
+            key, value = key.masked_fill(hidden, 0.0), value.masked_fill(hidden, 0.0)
+        q, k, v = self._project(query, key, value)
         mask = _Mask.merge(attn_mask, _batched(key_padding_mask, is_batched), self.num_heads, q.dtype)
         k, v, mask = self._append_rows(k, v, mask)
-        if query_padding_mask is None and is_self_attention and key_padding_mask is not None:
-            is_padding = key_padding_mask if key_padding_mask.dtype == torch.bool else key_padding_mask == -torch.inf
-            query_padding_mask = is_padding
-        queries = _batched(query_padding_mask, is_batched)
         result = scaled_dot_product_attention(
             self._split(q),
             self._split(k),
@@ -290,6 +294,13 @@ class _Mask:
             for mask in masks
         ]
         return floats[0] if len(floats) == 1 else floats[0] + floats[1]
+
+    @staticmethod
+    def padding(key_padding_mask: Tensor | None) -> Tensor | None:
+        """Bool, True for padding, from torch's bool or float form."""
+        if key_padding_mask is None or key_padding_mask.dtype == torch.bool:
+            return key_padding_mask
+        return key_padding_mask == -torch.inf
 
     @staticmethod
     def with_open_column(mask: Tensor | None) -> Tensor | None:

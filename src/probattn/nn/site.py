@@ -15,7 +15,7 @@ from probattn.core.estimators import Estimator
 from probattn.core.noise import fresh_seed
 from probattn.core.protocols import LatentDistribution
 from probattn.core.records import Draw, Given, Latent, Unit
-from probattn.distributions import has_kl, kl, kl_entries
+from probattn.distributions import WeightsDistribution, has_kl, kl, kl_entries
 from probattn.nn.conditionals import Conditional
 
 __all__ = ["Replay", "Site", "divergence"]
@@ -89,9 +89,7 @@ class Site(nn.Module):
         """
         seed = _seed_on(given, seed)
         made = self.replay(given, estimator, seed)
-        terms = None
-        if self.keeps_kl_terms and made.prior is not None and made.prior is not made.posterior:
-            terms = kl_entries(made.posterior, made.prior)
+        terms = _kl_terms(made) if self.keeps_kl_terms else None
         return self._receipt(made, seed, divergence(made, self.name), terms)
 
     def predict(self, given: Given, estimator: Estimator, *, seed: Tensor | None = None) -> Latent:
@@ -118,7 +116,8 @@ class Site(nn.Module):
         q = cast(LatentDistribution, posterior)
         if self.prior is not None and "value" in self.prior.needs:  # posterior, then draw, then prior
             draw = estimator(q, None, seed)
-            return Replay(posterior, self._prior_of_value(given, draw), draw)
+            prior = self._prior_of_value(given, draw)
+            return Replay(posterior, prior, _with_log_prior(draw, prior))
         p: Distribution | None = None if self.prior is None else self.prior(given)
         return Replay(posterior, p, estimator(q, cast("LatentDistribution | None", p), seed))
 
@@ -173,6 +172,15 @@ class Site(nn.Module):
             raise ValueError(
                 f"site '{self.name}': {type(self.prior).__name__} reads the target, so it cannot be a prior"
             )
+        if self.posterior is not None and "value" in self.posterior.needs:
+            raise ValueError(
+                f"site '{self.name}': {type(self.posterior).__name__} reads the draw, so it cannot be a posterior"
+            )
+        if self.predictive == "prior" and self.prior is not None and "value" in self.prior.needs:
+            raise ValueError(
+                f"site '{self.name}': {type(self.prior).__name__} reads the draw, so a site cannot predict with "
+                "it; give the site a posterior and predictive='posterior', and generate with the prior's ancestral()"
+            )
 
 
 def divergence(made: Replay, name: str) -> Tensor:
@@ -190,9 +198,31 @@ def divergence(made: Replay, name: str) -> Tensor:
     if draw.log_posterior is None or draw.log_prior is None or draw.score is not None:
         raise ValueError(
             f"site '{name}': no closed-form KL is registered for ({type(q).__name__}, {type(p).__name__}), and this "
-            "estimator gives no differentiable samples with densities to estimate it from. Use Pathwise, or register_kl."
+            "estimator gives no differentiable samples with densities to estimate it from. Use "
+            "Pathwise(keeps_log_probs=True), or register_kl."
         )
     return (draw.log_posterior - draw.log_prior).mean(dim=0)
+
+
+def _kl_terms(made: Replay) -> Tensor | None:
+    """(*unit, *factor) terms of the KL, zero outside the support and on padded units."""
+    q, p = made.posterior, made.prior
+    terms = None if p is None or p is q else kl_entries(q, p)
+    if terms is None:
+        return None
+    if isinstance(q, WeightsDistribution):
+        return q.attended.fill_outside(terms, 0.0)
+    mask: Tensor | None = getattr(q, "mask", None)
+    return terms if mask is None else terms.masked_fill(~mask.unsqueeze(-1), 0.0)
+
+
+def _with_log_prior(draw: Draw, prior: Distribution) -> Draw:
+    """The draw with log p, for a prior that is known only after it. A code has no density, so it gets none."""
+    if draw.log_posterior is None or draw.value is None:
+        return draw
+    if prior.has_enumerate_support:
+        return replace(draw, log_posterior=None)
+    return replace(draw, log_prior=prior.log_prob(draw.value))
 
 
 def _seed_on(given: Given, seed: Tensor | None) -> Tensor:

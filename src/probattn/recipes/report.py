@@ -1,0 +1,152 @@
+"""Table and HTML report of a comparison."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from probattn.recipes.results import RowResult, summarise
+from probattn.viz import Section, bar_plot, curve_plot, render_page, render_table, scatter_plot, weights_plot
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the table.
+
+    Attributes:
+        metric: Name in the results.
+        title: Column title.
+        best: "low", "high", or "" where neither is better.
+    """
+
+    metric: str
+    title: str
+    best: str = ""
+
+
+COLUMNS = (
+    Column("nll", "test NLL", "low"),
+    Column("bound", "bound"),
+    Column("kl", "KL"),
+    Column("accuracy", "accuracy", "high"),
+    Column("alignment", "alignment p", "high"),
+    Column("posterior_alignment", "alignment q", "high"),
+    Column("entropy", "entropy p"),
+    Column("gradient_variance", "grad. variance"),
+    Column("seconds", "seconds"),
+)
+
+
+def write_report(task: str, results: Sequence[RowResult], output: Path) -> str:
+    """Write `report.html` and `table.md`; return the table and where the report is, for the terminal."""
+    header, rows, best = _table(results)
+    output.mkdir(parents=True, exist_ok=True)
+    text = _as_markdown(header, rows)
+    (output / "table.md").write_text(text)
+    (output / "report.html").write_text(_page(task, results, render_table(header, rows, best)))
+    return f"{text}\nReport: {output / 'report.html'}"
+
+
+def _table(results: Sequence[RowResult]) -> tuple[list[str], list[list[str]], list[tuple[int, int]]]:
+    names = list(dict.fromkeys(result.row for result in results))
+    first = {result.row: result for result in reversed(results)}
+    header = ["row", "NLL is", *(column.title for column in COLUMNS)]
+    rows = [[name, str(first[name].facts.get("test_nll", ""))] for name in names]
+    best = []
+    for j, column in enumerate(COLUMNS, start=2):
+        values = summarise(results, column.metric)
+        for row, name in zip(rows, names, strict=True):
+            row.append(str(values[name]) if name in values else "-")
+        if column.best and values:
+            pick = min if column.best == "low" else max
+            winner = pick(values, key=lambda name: values[name].mean)
+            best.append((names.index(winner), j))
+    return header, rows, best
+
+
+def _as_markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    widths = [max(len(line[j]) for line in (header, *rows)) for j in range(len(header))]
+
+    def line(cells: Sequence[str]) -> str:
+        padded = [
+            cell.ljust(width) if j == 0 else cell.rjust(width)
+            for j, (cell, width) in enumerate(zip(cells, widths, strict=True))
+        ]
+        return "| " + " | ".join(padded) + " |"
+
+    rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
+    return "\n".join([line(header), rule, *(line(row) for row in rows)]) + "\n"
+
+
+def _page(task: str, results: Sequence[RowResult], table: str) -> str:
+    seeds = sorted({result.seed for result in results})
+    first_seed = [result for result in results if result.seed == seeds[0]]
+    facts = first_seed[0].facts
+    sections = [
+        Section(
+            "All methods",
+            "Numbers are nats per query on one fixed test set, means over seeds with standard deviations. 'alignment p' is how "
+            "often the largest expected weight is at the right slot when the answer is unknown, 'alignment q' the same for an "
+            "inference network that has seen the answer. The bound counts every KL at weight one.",
+            table,
+            f"Seeds {seeds}, {facts.get('updates')} updates, KL: {facts.get('kl_reduction')}. 'NLL is' says how the test "
+            "likelihood was computed: exact by enumeration, plug-in for deterministic weights, Monte Carlo with 32 draws.",
+        ),
+        Section(
+            "Training",
+            "Bound on the training batches. Rows with different bounds are not on one scale: a hard or variational bound lies "
+            "below the likelihood it bounds.",
+            curve_plot(
+                {result.row: result.curve for result in first_seed}, x="update", y="bound (nats per query)", lowest=-3.5
+            ),
+        ),
+        Section(
+            "Likelihood against entropy of the alignment",
+            "Exact and variational rows find peaked alignments and a better likelihood; soft attention stays spread out.",
+            scatter_plot(_pairs(results, "entropy", "nll"), x="entropy of the expected weights (nats)", y="test NLL"),
+        ),
+        Section(
+            "Prior and posterior alignment",
+            "The answer tells where it came from: where there is an inference network, q points at the right slot more often.",
+            bar_plot(_groups(results, {"alignment": "p", "posterior_alignment": "q"}), x="share at the right slot"),
+        ),
+        Section(
+            "Noise of the gradient estimators",
+            "Trace of the covariance of the gradient over 20 repetitions, at the trained weights. Deterministic rows are left out.",
+            bar_plot(_groups(results, {"gradient_variance": "variance"}, positive=True), x="variance", is_log=True),
+        ),
+        Section(
+            "The same example under every method",
+            "One row per query, one column per slot; crosses mark the right slots. q marks inference networks.",
+            weights_plot(_pictures(first_seed), first_seed[0].gold),
+        ),
+    ]
+    lead = (
+        "Queries must find one of several noisy slots of a memory and name its symbol. The network, the data and the updates are the "
+        "same for every row; rows differ in site, estimator and bound."
+    )
+    return render_page(f"probattn: {task}", lead, sections)
+
+
+def _pairs(results: Sequence[RowResult], x: str, y: str) -> dict[str, tuple[float, float]]:
+    xs, ys = summarise(results, x), summarise(results, y)
+    return {name: (xs[name].mean, ys[name].mean) for name in xs if name in ys}
+
+
+def _groups(
+    results: Sequence[RowResult], metrics: dict[str, str], *, positive: bool = False
+) -> dict[str, dict[str, float]]:
+    groups: dict[str, dict[str, float]] = {}
+    for metric, label in metrics.items():
+        for name, summary in summarise(results, metric).items():
+            if math.isfinite(summary.mean) and (summary.mean > 0 or not positive):
+                groups.setdefault(name, {})[label] = summary.mean
+    return groups
+
+
+def _pictures(results: Sequence[RowResult]) -> dict[str, Sequence[Sequence[float]]]:
+    pictures: dict[str, Sequence[Sequence[float]]] = {}
+    for result in results:
+        for kind, weights in result.pictures.items():
+            pictures[result.row if kind == "p" else f"{result.row} ({kind})"] = weights
+    return pictures

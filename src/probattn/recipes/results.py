@@ -1,0 +1,59 @@
+"""Results of a comparison: one record per row and seed, and their summary over seeds."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class RowResult:
+    """The outcome of one row with one seed.
+
+    Attributes:
+        row: Name of the row.
+        source: Paper, section, table.
+        seed: Of weights and noise.
+        facts: What makes rows comparable: bound, estimators, reduction, updates.
+        metrics: Numbers by name.
+        curve: (update, bound) pairs of training.
+        pictures: Attention weights of one example, (T, S) by name, for the report.
+        gold: (T) right positions in those pictures.
+    """
+
+    row: str
+    source: str
+    seed: int
+    facts: Mapping[str, Any]
+    metrics: Mapping[str, float]
+    curve: Sequence[tuple[int, float]] = field(default_factory=list)
+    pictures: Mapping[str, Sequence[Sequence[float]]] = field(default_factory=dict)
+    gold: Sequence[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A metric over seeds."""
+
+    mean: float
+    spread: float
+    """Standard deviation over seeds; 0 for one seed."""
+    count: int
+
+    def __str__(self) -> str:
+        """The mean with three significant digits, and the spread where there are several seeds."""
+        if self.count == 1:
+            return f"{self.mean:.3g}"
+        return f"{self.mean:.3g} ± {self.spread:.1g}"
+
+
+def summarise(results: Sequence[RowResult], metric: str) -> Mapping[str, Summary]:
+    """Mean and spread of one metric per row, for rows that have it, in the order of the results."""
+    values: dict[str, list[float]] = {}
+    for result in results:
+        if metric in result.metrics:
+            values.setdefault(result.row, []).append(result.metrics[metric])
+    return {
+        row: Summary(statistics.fmean(numbers), statistics.stdev(numbers) if len(numbers) > 1 else 0.0, len(numbers))
+        for row, numbers in values.items()
+    }

@@ -1,0 +1,6 @@
+"""Plots and pages."""
+
+from probattn.viz.page import Section, render_page, render_table
+from probattn.viz.plots import bar_plot, curve_plot, scatter_plot, weights_plot
+
+__all__ = ["Section", "bar_plot", "curve_plot", "render_page", "render_table", "scatter_plot", "weights_plot"]

@@ -1,0 +1,101 @@
+"""Plots as SVG text. matplotlib is imported when a plot is drawn, not with the package."""
+
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+__all__ = ["bar_plot", "curve_plot", "scatter_plot", "weights_plot"]
+
+_COLOURS = ("#2f5d9b", "#c2572b", "#3a8a5c", "#8b4fa0", "#a3812a", "#3f8f9e", "#b03a5b", "#5f6b7a")
+
+
+def curve_plot(curves: Mapping[str, Sequence[tuple[float, float]]], *, x: str, y: str, lowest: float) -> str:
+    """Lines over a common axis; values below `lowest` are cut off, so that late differences can be seen."""
+    figure, axes = _figure(8.4, 4.2)
+    for number, (name, points) in enumerate(curves.items()):
+        style = ("-", "--", ":")[number // len(_COLOURS) % 3]
+        axes.plot(*zip(*points, strict=True), style, color=_COLOURS[number % len(_COLOURS)], label=name, lw=1.4)
+    axes.set_ylim(bottom=lowest)
+    axes.set(xlabel=x, ylabel=y)
+    axes.legend(fontsize=7.5, frameon=False, ncols=1, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return _to_svg(figure)
+
+
+def scatter_plot(points: Mapping[str, tuple[float, float]], *, x: str, y: str) -> str:
+    """Labelled points; labels that would cover each other are moved apart vertically."""
+    figure, axes = _figure(8.4, 4.6)
+    for number, (name, (px, py)) in enumerate(points.items()):
+        axes.plot(px, py, "o", color=_COLOURS[number % len(_COLOURS)], ms=6, label=name)
+    axes.set(xlabel=x, ylabel=y)
+    axes.legend(fontsize=7.5, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return _to_svg(figure)
+
+
+def bar_plot(values: Mapping[str, Mapping[str, float]], *, x: str, is_log: bool = False) -> str:
+    """Horizontal bars: one group per name, one bar per series; missing series leave a gap."""
+    names = list(values)
+    series = list(dict.fromkeys(key for group in values.values() for key in group))
+    height = 0.8 / max(1, len(series))
+    figure, axes = _figure(8.4, 0.9 + 0.24 * len(names) * max(1, len(series)) ** 0.5)
+    for j, key in enumerate(series):
+        places = [i + j * height for i, name in enumerate(names) if key in values[name]]
+        widths = [values[name][key] for name in names if key in values[name]]
+        axes.barh(places, widths, height=height * 0.92, color=_COLOURS[j], label=key)
+    axes.set_yticks([i + height * (len(series) - 1) / 2 for i in range(len(names))], names, fontsize=8)
+    axes.invert_yaxis()
+    if is_log:
+        axes.set_xscale("log")
+    axes.set(xlabel=x)
+    if len(series) > 1:
+        axes.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return _to_svg(figure)
+
+
+def weights_plot(pictures: Mapping[str, Sequence[Sequence[float]]], gold: Sequence[int], *, columns: int = 5) -> str:
+    """Heat maps of attention weights, one per name, with the right position of every row marked.
+
+    Args:
+        pictures: (T, S) weights by name.
+        gold: (T) right positions.
+        columns: Heat maps in a line.
+    """
+    import matplotlib.pyplot as plt
+
+    lines = (len(pictures) + columns - 1) // columns
+    figure, grid = plt.subplots(lines, columns, figsize=(2.1 * columns, 1.75 * lines), squeeze=False)
+    for axes in grid.flat:
+        axes.set_axis_off()
+    for axes, (name, weights) in zip(grid.flat, pictures.items(), strict=False):
+        axes.set_axis_on()
+        axes.imshow(weights, cmap="Blues", vmin=0.0, vmax=1.0, aspect="auto")
+        axes.plot(gold, range(len(gold)), "x", color="#c2572b", ms=5)
+        axes.set_title(name, fontsize=8)
+        axes.set_xticks([])
+        axes.set_yticks([])
+    figure.tight_layout()
+    return _to_svg(figure)
+
+
+def _figure(width: float, height: float) -> tuple[Any, Any]:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(width, height))
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.25)
+    axes.set_axisbelow(True)
+    return figure, axes
+
+
+def _to_svg(figure: Any) -> str:
+    import matplotlib
+    import matplotlib.pyplot as plt
+
+    buffer = io.StringIO()
+    with matplotlib.rc_context({"svg.hashsalt": "probattn", "svg.fonttype": "path"}):
+        figure.savefig(buffer, format="svg", bbox_inches="tight", metadata={"Date": None})
+    plt.close(figure)
+    text = buffer.getvalue()
+    return text[text.index("<svg") :]
