@@ -1,4 +1,4 @@
-"""Both supports against explicit loops, against each other, and at the edges: empty sets, one key, no keys, huge scores."""
+"""Both supports against explicit loops, against each other, and at the edges: empty sets, no keys, huge scores."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -355,9 +355,7 @@ class TestPaddedValuesDoNotLeak:
         values[:, 2], clean[:, 2] = poison, 0.0
         values.requires_grad_()
         scores = random_scores(2, 4, 3, seed=1).requires_grad_()
-        draw = draw_of(
-            index=support.top_k(scores, 3), value=support.log_softmax(scores).exp().unsqueeze(0)
-        )
+        draw = draw_of(index=support.top_k(scores, 3), value=support.log_softmax(scores).exp().unsqueeze(0))
         context = support.read(draw, values)
         assert torch.equal(context, support.read(draw, clean))
         context.sum().backward()

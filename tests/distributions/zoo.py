@@ -1,4 +1,4 @@
-"""The zoo: one row per family over attention weights. A new family is one row, and all tests of `test_zoo.py` run on it.
+"""The zoo: one row per family over attention weights. A new family is one row; all tests of `test_zoo.py` run on it.
 
 Size letters: H heads, T queries, S positions, E edges.
 """

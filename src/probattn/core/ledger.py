@@ -140,8 +140,8 @@ class Ledger:
             loss.detach(),
             "the loss",
             f"Sites: {[latent.name for latent in self.evaluation.latents]}. A KL with anchor='exp' overflows when "
-            "scores pass 88 in float32: use anchor='softmax', or smaller scores. A log-likelihood of -inf means a target "
-            "of probability 0.",
+            "scores pass 88 in float32: use anchor='softmax', or smaller scores. A log-likelihood of -inf means a "
+            "target of probability 0.",
         )
         return Terms(loss=loss, bound=bound.detach(), log_lik=log_lik.detach(), kl=kls, penalties=penalties)
 

@@ -201,7 +201,7 @@ class Dense:
         columns = index.movedim(0, -2)  # (*lead, K, T)
         columns = columns.expand(*lead, *columns.shape[-2:]).flatten(-2)  # (*lead, K * T)
         picked = values.gather(-2, columns.unsqueeze(-1).expand(*columns.shape, size))  # (*lead, K * T, D)
-        picked = picked.unflatten(-2, (index.shape[0], index.shape[-1])).movedim(-3, 0)  # (K, *lead, T, D)
+        picked = picked.view(*lead, index.shape[0], index.shape[-1], size).movedim(-3, 0)  # (K, *lead, T, D)
         return picked.masked_fill(~self.contains(index).unsqueeze(-1), 0.0)
 
 

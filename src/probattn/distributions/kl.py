@@ -30,7 +30,8 @@ _ENTRIES: dict[tuple[type, type], _Entries] = {}
 
 def kl_entries(q: Distribution, p: Distribution) -> Tensor | None:
     """(*unit, *factor) terms of KL(q || p) where it is a sum over factors, else None; zero at padded positions."""
-    function = _ENTRIES.get((type(q), type(p)))
+    pairs = ((own, other) for own in type(q).__mro__ for other in type(p).__mro__)  # a subclass has its base's entries
+    function = next((_ENTRIES[pair] for pair in pairs if pair in _ENTRIES), None)
     return None if function is None else _without_padding(q, function(q, p))
 
 
@@ -49,7 +50,7 @@ def has_kl(q: type[Distribution], p: type[Distribution]) -> bool:
 
 
 def register_kl(q: type[Distribution], p: type[Distribution]) -> Callable[[_Divergence], _Divergence]:
-    """torch's decorator, with types."""
+    """The decorator of torch, with types."""
     return cast("Callable[[_Divergence], _Divergence]", _register_kl(q, p))
 
 
@@ -116,14 +117,18 @@ def _concrete_one_hot(q: Concrete, p: MaskedOneHot) -> Tensor:
 
 @register_kl(MaskedDirichlet, MaskedDirichlet)
 def _dirichlet_dirichlet(q: MaskedDirichlet, p: MaskedDirichlet) -> Tensor:
-    """The usual Dirichlet KL, on the simplex of the positions that are there."""
-    support, a, b = q.attended, q.concentration, p.concentration
-    total_a, total_b = q.total, p.total
+    """The usual Dirichlet KL, on the simplex of the positions that are there.
+
+    Its terms cancel: at concentrations of 1e6 float32 leaves nothing of a KL of 1, so it is computed in float64.
+    """
+    support, a, b = q.attended, _precise(q.concentration), _precise(p.concentration)
+    total_a, total_b = support.sum(a), support.sum(b)
     is_empty = total_a == 0
     total_a, total_b = total_a.masked_fill(is_empty, 1.0), total_b.masked_fill(is_empty, 1.0)
     entries = (a - b) * (torch.digamma(a) - support.spread(torch.digamma(total_a)))
     entries = entries + torch.lgamma(b) - torch.lgamma(a)
-    return support.sum(entries) + torch.where(is_empty, 0.0, torch.lgamma(total_a) - torch.lgamma(total_b))
+    divergence = support.sum(entries) + torch.where(is_empty, 0.0, torch.lgamma(total_a) - torch.lgamma(total_b))
+    return divergence.to(q.concentration.dtype)
 
 
 @register_kl(CodeDelta, MaskedOneHot)
@@ -138,11 +143,11 @@ def _delta_categorical(q: CodeDelta, p: Categorical) -> Tensor:
     return _padded_to_zero(-p.log_prob(q.index), q)
 
 
-@register_kl(DiagonalGaussian, torch.distributions.Normal)
+@_register_entries(DiagonalGaussian, torch.distributions.Normal)
 def _gaussian_normal(q: DiagonalGaussian, p: torch.distributions.Normal) -> Tensor:
     """A torch Normal with the features in its batch shape."""
     prior = DiagonalGaussian(p.loc.expand_as(q.location), 2.0 * p.scale.log().expand_as(q.location))
-    return kl(q, prior)
+    return _gaussian_gaussian(q, prior)
 
 
 def _categorical(q: MaskedOneHot | Concrete, p: MaskedOneHot) -> Tensor:
@@ -157,6 +162,10 @@ def _without_padding(q: Any, entries: Tensor) -> Tensor:
     if isinstance(q, WeightsDistribution):
         return q.attended.fill_outside(entries, 0.0)
     return entries if q.mask is None else entries.masked_fill(~q.mask.unsqueeze(-1), 0.0)
+
+
+def _precise(x: Tensor) -> Tensor:
+    return x if x.device.type == "mps" else x.double()  # Apple's GPUs have no float64
 
 
 def _padded_to_zero(per_unit: Tensor, q: CodeDelta) -> Tensor:

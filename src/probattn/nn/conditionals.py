@@ -156,8 +156,6 @@ class StandardNormal(Conditional):
     def forward(self, given: Given) -> Distribution:
         """Zeros and ones, shaped like the context where there is one, else like the memory's values."""
         like = given.memory.values if given.context is None else given.context
-        if given.value is not None:
-            like = given.value[0]
         zeros = torch.zeros(*like.shape[:-1], self.dim, dtype=like.dtype, device=like.device)
         return DiagonalGaussian(zeros, torch.zeros_like(zeros), mask=given.mask)
 

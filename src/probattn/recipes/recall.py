@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import torch
 from tqdm import tqdm
 
-from probattn.core import Bound, Constant, Elbo, Estimator, Schedule
+from probattn.core import Bound, Elbo, Estimator, Schedule
 from probattn.data.recall import RecallBatch, RecallTask
 from probattn.metrics import alignment_accuracy, gradient_noise, weights_entropy
 from probattn.models.recall import RecallModel
@@ -157,5 +157,10 @@ def _pictures(settings: RecallSettings, model: RecallModel) -> dict[str, list[li
     return {kind: [[round(float(w), 4) for w in row] for row in weights[kind][0]] for kind in weights}
 
 
+def main(arguments: list[str] | None = None) -> None:
+    """Command line of this recipe."""
+    run_recipe("recall", RecallSettings, train, arguments)
+
+
 if __name__ == "__main__":
-    run_recipe("recall", RecallSettings, train)
+    main()

@@ -85,34 +85,43 @@ def _page(task: str, results: Sequence[RowResult], table: str) -> str:
     sections = [
         Section(
             "All methods",
-            "Numbers are nats per query on one fixed test set, means over seeds with standard deviations. 'alignment p' is how "
-            "often the largest expected weight is at the right slot when the answer is unknown, 'alignment q' the same for an "
-            "inference network that has seen the answer. The bound counts every KL at weight one.",
+            "Numbers are nats per query on one fixed test set, means over seeds with standard deviations. "
+            "'alignment p' is how often the largest expected weight is at the right slot when the answer is "
+            "unknown, 'alignment q' the same for an inference network that has seen the answer. The bound counts "
+            "every KL at weight one.",
             table,
-            f"Seeds {seeds}, {facts.get('updates')} updates, KL: {facts.get('kl_reduction')}. 'NLL is' says how the test "
-            "likelihood was computed: exact by enumeration, plug-in for deterministic weights, Monte Carlo with 32 draws.",
+            f"Seeds {seeds}, {facts.get('updates')} updates, KL: {facts.get('kl_reduction')}. 'NLL is' says how "
+            "the test likelihood was computed: exact by enumeration, plug-in for deterministic weights, Monte "
+            "Carlo with 32 draws.",
         ),
         Section(
             "Training",
-            "Bound on the training batches. Rows with different bounds are not on one scale: a hard or variational bound lies "
-            "below the likelihood it bounds.",
+            "Bound on the training batches. Rows with different bounds are not on one scale: a hard or "
+            "variational bound lies below the likelihood it bounds.",
             curve_plot(
                 {result.row: result.curve for result in first_seed}, x="update", y="bound (nats per query)", lowest=-3.5
             ),
         ),
         Section(
             "Likelihood against entropy of the alignment",
-            "Exact and variational rows find peaked alignments and a better likelihood; soft attention stays spread out.",
+            "Exact and variational rows find peaked alignments and a better likelihood; soft attention stays "
+            "spread out.",
             scatter_plot(_pairs(results, "entropy", "nll"), x="entropy of the expected weights (nats)", y="test NLL"),
         ),
         Section(
             "Prior and posterior alignment",
-            "The answer tells where it came from: where there is an inference network, q points at the right slot more often.",
-            bar_plot(_groups(results, {"alignment": "p", "posterior_alignment": "q"}), x="share at the right slot"),
+            "The answer tells where it came from: where there is an inference network, q points at the right slot "
+            "more often.",
+            bar_plot(
+                _groups(results, {"alignment": "p", "posterior_alignment": "q"}),
+                x="share at the right slot",
+                lowest=0.8,
+            ),
         ),
         Section(
             "Noise of the gradient estimators",
-            "Trace of the covariance of the gradient over 20 repetitions, at the trained weights. Deterministic rows are left out.",
+            "Trace of the covariance of the gradient over 20 repetitions, at the trained weights. Deterministic "
+            "rows are left out.",
             bar_plot(_groups(results, {"gradient_variance": "variance"}, positive=True), x="variance", is_log=True),
         ),
         Section(
@@ -122,8 +131,8 @@ def _page(task: str, results: Sequence[RowResult], table: str) -> str:
         ),
     ]
     lead = (
-        "Queries must find one of several noisy slots of a memory and name its symbol. The network, the data and the updates are the "
-        "same for every row; rows differ in site, estimator and bound."
+        "Queries must find one of several noisy slots of a memory and name its symbol. The network, the data and "
+        "the updates are the same for every row; rows differ in site, estimator and bound."
     )
     return render_page(f"probattn: {task}", lead, sections)
 

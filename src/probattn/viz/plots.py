@@ -15,24 +15,28 @@ def curve_plot(curves: Mapping[str, Sequence[tuple[float, float]]], *, x: str, y
     for number, (name, points) in enumerate(curves.items()):
         style = ("-", "--", ":")[number // len(_COLOURS) % 3]
         axes.plot(*zip(*points, strict=True), style, color=_COLOURS[number % len(_COLOURS)], label=name, lw=1.4)
-    axes.set_ylim(bottom=lowest)
+    highest = max(value for points in curves.values() for _, value in points)
+    axes.set_ylim(lowest, highest + 0.05 * max(highest - lowest, 1e-9))
     axes.set(xlabel=x, ylabel=y)
     axes.legend(fontsize=7.5, frameon=False, ncols=1, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return _to_svg(figure)
 
 
 def scatter_plot(points: Mapping[str, tuple[float, float]], *, x: str, y: str) -> str:
-    """Labelled points; labels that would cover each other are moved apart vertically."""
+    """Points with a legend; colour and shape together tell them apart."""
     figure, axes = _figure(8.4, 4.6)
     for number, (name, (px, py)) in enumerate(points.items()):
-        axes.plot(px, py, "o", color=_COLOURS[number % len(_COLOURS)], ms=6, label=name)
+        marker = "osD^v"[number // len(_COLOURS) % 5]
+        axes.plot(px, py, marker, color=_COLOURS[number % len(_COLOURS)], ms=6, label=name)
     axes.set(xlabel=x, ylabel=y)
     axes.legend(fontsize=7.5, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return _to_svg(figure)
 
 
-def bar_plot(values: Mapping[str, Mapping[str, float]], *, x: str, is_log: bool = False) -> str:
-    """Horizontal bars: one group per name, one bar per series; missing series leave a gap."""
+def bar_plot(
+    values: Mapping[str, Mapping[str, float]], *, x: str, is_log: bool = False, lowest: float | None = None
+) -> str:
+    """Horizontal bars from `lowest` on: one group per name, one bar per series; missing series leave a gap."""
     names = list(values)
     series = list(dict.fromkeys(key for group in values.values() for key in group))
     height = 0.8 / max(1, len(series))
@@ -45,6 +49,8 @@ def bar_plot(values: Mapping[str, Mapping[str, float]], *, x: str, is_log: bool 
     axes.invert_yaxis()
     if is_log:
         axes.set_xscale("log")
+    if lowest is not None:
+        axes.set_xlim(left=lowest)
     axes.set(xlabel=x)
     if len(series) > 1:
         axes.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
