@@ -4,6 +4,8 @@ import os
 
 # bf16 through oneDNN's AMX kernels ends the process on some machines; read once, when torch is imported.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+# The tensors of tests are small: with several threads most of the time goes into waiting, on a busy machine nearly all.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from pathlib import Path
 
@@ -19,8 +21,7 @@ hypothesis.settings.load_profile("probattn")
 
 
 def pytest_configure() -> None:
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        torch.set_num_threads(1)
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(autouse=True)

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from probattn.core.free_bits import FreeBits
-from probattn.core.ledger import Ledger
+from probattn.core.ledger import Ledger, weighted_sum
 from probattn.core.records import Draw, Evaluation, Latent, Terms
 
 __all__ = ["Bound", "Elbo", "ImportanceWeighted", "Marginal", "WakeSleep"]
@@ -72,15 +72,15 @@ class Elbo(Bound):
         ledger = Ledger(evaluation, weights or {}, self.free_bits or {})
         particles = ledger.particles()
         if particles is None:
-            log_lik = evaluation.log_lik[0]
+            log_lik = ledger.to_examples(ledger.log_lik[0])
         else:
-            particle_log_lik = ledger.in_unit_of(particles)
-            log_lik = _weighted_sum(particles.draw.log_weight, particle_log_lik)
+            particle_log_lik, draw = ledger.joint(particles)
+            log_lik = ledger.to_bound(weighted_sum(draw.log_weight, particle_log_lik), particles)
         surrogate = torch.zeros((), dtype=log_lik.dtype, device=log_lik.device)
         for latent in evaluation.latents:
             if latent.draw.score is not None:
-                surrogate = surrogate + ledger.to_examples(_score_term(ledger, latent), latent.example)
-        return ledger.terms(log_lik=ledger.to_examples(log_lik), surrogate=surrogate)
+                surrogate = surrogate + ledger.to_examples(ledger.masked(_score_term(ledger, latent), latent), latent)
+        return ledger.terms(log_lik=log_lik, surrogate=surrogate)
 
 
 @dataclass(frozen=True)
@@ -99,15 +99,17 @@ class Marginal(Bound):
         """See `Bound`."""
         ledger = Ledger(evaluation, weights or {}, {})
         particles = ledger.particles(exact=True)
+        _require_no_other_score(evaluation, particles, "Marginal")
         if particles is None:
-            return ledger.terms(log_lik=ledger.to_examples(evaluation.log_lik[0]))
+            return ledger.terms(log_lik=ledger.to_examples(ledger.log_lik[0]))
         if not particles.draw.is_enumerated:
             raise ValueError(
                 f"Marginal sums over enumerated positions, but site '{particles.name}' holds samples. "
                 "Use the Enumerate estimator, or ImportanceWeighted for samples."
             )
-        log_joint = _log_prior_weight(particles.draw) + ledger.in_unit_of(particles)
-        return ledger.terms(log_lik=ledger.to_examples(torch.logsumexp(log_joint, dim=0)), without_kl=particles.name)
+        log_lik, draw = ledger.joint(particles)
+        total = torch.logsumexp(_log_prior_weight(draw) + log_lik, dim=0)
+        return ledger.terms(log_lik=ledger.to_bound(total, particles), without_kl=particles.name)
 
 
 @dataclass(frozen=True)
@@ -128,16 +130,16 @@ class ImportanceWeighted(Bound):
         """See `Bound`."""
         ledger = Ledger(evaluation, weights or {}, {})
         particles = _require_samples(ledger, "ImportanceWeighted")
-        draw, log_lik = particles.draw, ledger.in_unit_of(particles)
-        log_weight = log_lik + _log_ratio(draw)
-        bound = _log_mean_exp(log_weight)
+        log_lik, draw = ledger.joint(particles)
+        bound = _log_mean_exp(log_lik + _log_ratio(draw))
         scaled = log_lik + ledger.weight(particles.name) * _log_ratio(draw)
-        objective = _log_mean_exp(scaled)
+        surrogate = None
         if draw.score is not None:
-            objective = objective + (_vimco_signal(scaled.detach()) * draw.score).sum(dim=0)
+            surrogate = ledger.to_bound((_vimco_signal(scaled.detach()) * draw.score).sum(dim=0), particles)
         return ledger.terms(
-            log_lik=ledger.to_examples(bound, particles.example),
-            loss_log_lik=ledger.to_examples(objective, particles.example),
+            log_lik=ledger.to_bound(bound, particles),
+            loss_log_lik=ledger.to_bound(_log_mean_exp(scaled), particles),
+            surrogate=surrogate,
             without_kl=particles.name,
         )
 
@@ -158,27 +160,21 @@ class WakeSleep(Bound):
         """See `Bound`."""
         ledger = Ledger(evaluation, weights or {}, {})
         particles = _require_samples(ledger, "WakeSleep")
-        draw, log_lik = particles.draw, ledger.in_unit_of(particles)
-        if draw.score is None or draw.log_posterior is None or draw.log_prior is None:
+        log_lik, draw = ledger.joint(particles)
+        if draw.score is None or draw.log_prior is None or draw.log_posterior is None:
             raise ValueError(
                 f"WakeSleep wants hard samples, but the draw of site '{particles.name}' is differentiable; "
                 "use ScoreFunction(num_samples, NoBaseline()) as its estimator."
             )
         share = self.credit(draw, log_lik)
-        log_joint = _weighted_sum(share.log(), log_lik + draw.log_prior)
-        log_posterior = _weighted_sum(share.log(), draw.log_posterior)
+        log_joint = weighted_sum(share.log(), log_lik + draw.log_prior)
+        log_posterior = weighted_sum(share.log(), draw.log_posterior)
         bound = _log_mean_exp(log_lik + _log_ratio(draw))
         return ledger.terms(
-            log_lik=ledger.to_examples(bound, particles.example),
-            loss_log_lik=ledger.to_examples(log_joint + log_posterior, particles.example),
+            log_lik=ledger.to_bound(bound, particles),
+            loss_log_lik=ledger.to_bound(log_joint + log_posterior, particles),
             without_kl=particles.name,
         )
-
-
-def _weighted_sum(log_weight: Tensor, log_lik: Tensor) -> Tensor:
-    """sum_k exp(log_weight_k) log_lik_k with 0 * -inf = 0: a baseline or a padded position may have any likelihood."""
-    weight = log_weight.exp()
-    return torch.where(weight > 0, weight * log_lik.masked_fill(weight == 0, 0.0), 0.0).sum(dim=0)
 
 
 def _log_prior_weight(draw: Draw) -> Tensor:
@@ -220,25 +216,43 @@ def _score_term(ledger: Ledger, latent: Latent) -> Tensor:
     draw = latent.draw
     if draw.score is None:
         raise ValueError(f"site '{latent.name}' has no score")
-    log_lik = ledger.reward(latent)
-    baseline = torch.zeros_like(log_lik[:1])
+    reward = ledger.reward(latent)
+    baseline = torch.zeros_like(reward[:1])
     if draw.baseline_mixing is not None:
-        baseline = torch.tensordot(draw.baseline_mixing, ledger.in_unit_of(latent).detach(), dims=1)
+        log_lik = ledger.in_unit_of(latent).detach()
+        # any baseline is right, and 0 * -inf is NaN
+        log_lik = log_lik.masked_fill(~torch.isfinite(log_lik), 0.0)
+        baseline = torch.tensordot(draw.baseline_mixing, log_lik, dims=1)
     if draw.baseline_offset is not None:
         baseline = baseline + draw.baseline_offset
-    advantage = log_lik - baseline
-    return _weighted_sum(draw.log_weight.detach(), advantage * draw.score)
+    return weighted_sum(draw.log_weight.detach(), (reward - baseline) * draw.score)
 
 
 def _require_samples(ledger: Ledger, who: str) -> Latent:
     particles = ledger.particles(exact=True)
     if particles is None or particles.draw.log_posterior is None:
-        raise ValueError(f"{who} needs a site with sampled particles; use Pathwise or ScoreFunction as its estimator.")
-    if particles.draw.is_enumerated:
+        raise ValueError(
+            f"{who} needs a site with sampled particles and their log-probabilities; use ScoreFunction, or Pathwise "
+            "with keeps_log_probs=True, as its estimator."
+        )
+    draw = particles.draw
+    if draw.is_enumerated:
         raise ValueError(f"{who} weights samples, but site '{particles.name}' is enumerated; use Marginal for it.")
-    if particles.draw.has_baseline or particles.draw.log_posterior.shape != particles.draw.log_weight.shape:
+    if draw.has_baseline or draw.baseline_mixing is not None or draw.baseline_offset is not None:
         raise ValueError(
             f"{who} has a baseline of its own; give site '{particles.name}' the estimator "
             "ScoreFunction(num_samples, NoBaseline())."
         )
+    if draw.log_prior is None:
+        raise ValueError(f"{who} weights samples by p / q, but the draw of site '{particles.name}' has no log p")
+    _require_no_other_score(ledger.evaluation, particles, who)
     return particles
+
+
+def _require_no_other_score(evaluation: Evaluation, particles: Latent | None, who: str) -> None:
+    """The score-function terms of a second site belong to an expectation of logarithms."""
+    for latent in evaluation.latents:
+        if latent is not particles and latent.draw.score is not None:
+            raise ValueError(
+                f"{who} gives the hard samples of site '{latent.name}' no gradient; use Elbo, or another estimator"
+            )

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-__all__ = ["content_checks", "require_finite", "require_no_nan"]
+__all__ = ["content_checks", "require_constant", "require_finite", "require_no_nan"]
 
 _is_enabled = True
 
@@ -48,6 +48,12 @@ def require_finite(tensor: Tensor, name: str, advice: str) -> None:
     if _can_read(tensor) and not bool(torch.isfinite(tensor).all()):
         count = int((~torch.isfinite(tensor)).sum())
         raise ValueError(f"{name} of shape {tuple(tensor.shape)} has {count} value(s) that are not finite. {advice}")
+
+
+def require_constant(tensor: Tensor, name: str, advice: str) -> None:
+    """Raise a ValueError that names the tensor if its rows (K, N) are not constant. Arguments as above."""
+    if _can_read(tensor) and not bool((tensor == tensor[:, :1]).all()):
+        raise ValueError(f"{name} differ between variables. {advice}")
 
 
 def _can_read(tensor: Tensor) -> bool:

@@ -30,7 +30,7 @@ class FreeBits:
         """(*unit) the KL with its floor.
 
         Raises:
-            ValueError: If terms are asked for that the site did not keep.
+            ValueError: If terms are asked for that the site did not keep, or that do not belong to units.
         """
         if self.per == "unit":
             return latent.kl.clamp(min=self.nats)
@@ -38,5 +38,11 @@ class FreeBits:
             raise ValueError(
                 f"FreeBits(per='factor') needs the KL terms of site '{latent.name}'; build it with keeps_kl_terms=True"
             )
+        unit = latent.kl.shape
+        if latent.kl_terms.dim() <= len(unit) or latent.kl_terms.shape[: len(unit)] != unit:
+            raise ValueError(
+                f"FreeBits(per='factor') needs terms of shape (*unit, *factor) with unit {tuple(unit)}, got "
+                f"{tuple(latent.kl_terms.shape)} from site '{latent.name}'; an edge list has none, use per='unit'"
+            )
         terms = latent.kl_terms.clamp(min=self.nats)
-        return terms.flatten(latent.kl.dim()).sum(dim=-1)
+        return terms.flatten(len(unit)).sum(dim=-1)

@@ -1,15 +1,26 @@
-"""Book-keeping that all bounds share: units, examples, masks, KL weights."""
+"""Book-keeping that all bounds share: units, examples, masks, KL weights.
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+Size letters: K particles, B rows of the log-likelihood, G examples (the same as B unless rows are nodes of graphs).
+"""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
 from torch import Tensor
 
-from probattn.core.checks import require_finite
+from probattn.core.checks import require_constant, require_finite
 from probattn.core.free_bits import FreeBits
-from probattn.core.records import Evaluation, Latent, Terms
+from probattn.core.records import Draw, Evaluation, Latent, Terms
 
-__all__ = ["Ledger"]
+__all__ = ["Ledger", "weighted_sum"]
+
+
+def weighted_sum(log_weight: Tensor, log_lik: Tensor) -> Tensor:
+    """sum_k exp(log_weight_k) log_lik_k with 0 * -inf = 0: a baseline or a padded position may have any likelihood."""
+    weight = log_weight.exp()
+    is_without = weight == 0
+    return torch.where(is_without, 0.0, weight * log_lik.masked_fill(is_without, 0.0)).sum(dim=0)
 
 
 @dataclass(frozen=True)
@@ -37,6 +48,12 @@ class Ledger:
         """Weight of a KL or penalty in the loss."""
         return self.weights.get(name, 1.0)
 
+    @property
+    def log_lik(self) -> Tensor:
+        """(K, B, *steps) log-likelihood of each particle, zero on padded steps whatever stands there."""
+        mask = self.evaluation.mask
+        return self.evaluation.log_lik if mask is None else self.evaluation.log_lik.masked_fill(~mask, 0.0)
+
     def particles(self, *, exact: bool = False) -> Latent | None:
         """The latent whose particles `log_lik` runs over; None where every site has one particle.
 
@@ -58,48 +75,93 @@ class Ledger:
             return several[0]
         if num_particles != 1:
             raise ValueError(f"log_lik has {num_particles} particles, but no site has more than one")
-        if exact:
-            single = [latent for latent in self.evaluation.latents if latent.draw.log_posterior is not None]
-            return single[0] if len(single) == 1 else None
-        return None
+        return self._single_draw() if exact else None
+
+    def is_per_step(self, latent: Latent) -> bool:
+        """Whether each entry of the log-likelihood belongs to one variable of the latent."""
+        return latent.unit == "step" and latent.draw.log_weight.shape[1:] == self.evaluation.log_lik.shape[1:]
+
+    def joint(self, latent: Latent) -> tuple[Tensor, Draw]:
+        """Log-likelihoods and particles in the unit in which particles compete.
+
+        That is a step for `step` latents with one variable per step. Else it is an example: log-likelihoods are added
+        up over steps, and where an example has several variables (heads, positions of a memory), particle k is the
+        k-th sample of all of them together, so their log-probabilities add up.
+
+        Returns:
+            (K, B, *steps) or (K, G) log-likelihood, and a draw whose weights and log-probabilities have that shape.
+        """
+        draw = latent.draw
+        if self.is_per_step(latent):
+            return self.log_lik, draw
+        total, index = self._totals(self.log_lik, self.evaluation.example), self._example_of(latent)
+        if draw.log_weight.dim() == 2 and index is None:
+            return total, draw
+        require_constant(
+            draw.log_weight.flatten(1),
+            f"the weights of the particles of site '{latent.name}'",
+            f"An example has several of its variables, of shape {tuple(draw.log_weight.shape[1:])}, so a particle is a "
+            "sample of all of them: use Pathwise or ScoreFunction, not enumeration.",
+        )
+        log_weight = draw.log_weight.flatten(1)[:, :1].expand(-1, total.shape[1])
+        sums = [
+            None if term is None else self._totals(term, index)
+            for term in (draw.log_posterior, draw.log_prior, draw.score)
+        ]
+        joined = replace(draw, log_weight=log_weight, log_posterior=sums[0], log_prior=sums[1], score=sums[2])
+        return total, joined
 
     def in_unit_of(self, latent: Latent) -> Tensor:
-        """(K, *unit) log-likelihood in the unit of a latent: added up over steps for `example` latents."""
-        log_lik = self.evaluation.log_lik
-        if latent.draw.log_weight.shape[1:] == log_lik.shape[1:]:
-            return log_lik
-        total = log_lik.flatten(2).sum(dim=-1) if log_lik.dim() > 2 else log_lik  # (K, B)
-        missing = latent.draw.log_weight.dim() - total.dim()
-        return total.view(*total.shape, *([1] * missing)).expand(-1, *latent.draw.log_weight.shape[1:])
+        """(K, *unit) log-likelihood that a latent's draws share: that of their step, or of their whole example."""
+        if self.is_per_step(latent):
+            return self._mixed(latent)
+        return self._spread(self._totals(self._mixed(latent), self.evaluation.example), latent)
 
     def reward(self, latent: Latent) -> Tensor:
         """(K, *unit) detached: what a draw is credited with. From its step on where it feeds the state.
 
-        A draw that feeds the state changes the KLs of later steps too, so they are part of what it is credited with.
+        A draw can change the KLs and penalties of the sites that are visited after it, and where it feeds the state
+        those of all later steps, so they are part of what it is credited with.
         """
-        log_lik = self.in_unit_of(latent).detach()
-        is_per_step = latent.unit == "step" and log_lik.shape == self.evaluation.log_lik.shape and log_lik.dim() > 2
-        if not (latent.feeds_state and is_per_step):
-            return log_lik
-        gain = log_lik
-        for other in self.evaluation.latents:
-            if other.kl.shape == log_lik.shape[1:]:
-                gain = gain - self.weight(other.name) * self._masked(other.kl, other).detach()
-        sample = gain[:1]  # a baseline particle branches off one step only: the trajectory is the sample's
-        later = sample.flip(-1).cumsum(dim=-1).flip(-1) - sample
-        return log_lik + later
+        latents = self.evaluation.latents
+        place = next(number for number, other in enumerate(latents) if other is latent)
+        has_steps = self.evaluation.log_lik.dim() > 2
+        if self.is_per_step(latent) and (has_steps or not latent.feeds_state):
+            log_lik = self._mixed(latent).detach()
+            reward = log_lik - self._cost_per_row(latents[place + 1 :])
+            if not latent.feeds_state:
+                return reward
+            # a baseline particle branches off one step only: the trajectory is the sample's
+            gain = log_lik[:1] - self._cost_per_row(latents)
+            return reward + gain.flip(-1).cumsum(dim=-1).flip(-1) - gain
+        total = self._totals(self._mixed(latent), self.evaluation.example).detach()  # (K, G)
+        for other in latents if latent.feeds_state else latents[place + 1 :]:
+            total = total - self.to_examples(self.cost(other).detach(), other)
+        return self._spread(total, latent)
 
-    def to_examples(self, per_unit: Tensor, example: Tensor | None = None) -> Tensor:
-        """(B) sum over all units of an example; masked steps do not count."""
+    def cost(self, latent: Latent, *, has_kl: bool = True) -> Tensor:
+        """(*unit) what a site adds to the loss beside the likelihood: weighted KL, with its floor, and penalties."""
+        floored = self.free_bits[latent.name](latent) if latent.name in self.free_bits else latent.kl
+        total = self.weight(latent.name) * self.masked(floored, latent) if has_kl else torch.zeros_like(latent.kl)
+        for name, value in latent.penalties.items():
+            total = total + self.weight(f"{latent.name}/{name}") * self.masked(value, latent)
+        return total
+
+    def masked(self, per_unit: Tensor, latent: Latent) -> Tensor:
+        """The same numbers, zero on padded steps of `step` latents."""
         mask = self.evaluation.mask
-        if mask is not None and per_unit.shape == mask.shape:
-            per_unit = per_unit.masked_fill(~mask, 0.0)
-        total = per_unit.flatten(1).sum(dim=-1) if per_unit.dim() > 1 else per_unit
-        index = self.evaluation.example if example is None else example
-        if index is None:
-            return total
-        size = self.evaluation.num_examples or int(index.max()) + 1
-        return total.new_zeros(size).index_add(0, index, total)
+        if mask is None or latent.unit != "step" or per_unit.shape != mask.shape:
+            return per_unit
+        return per_unit.masked_fill(~mask, 0.0)
+
+    def to_examples(self, per_unit: Tensor, latent: Latent | None = None) -> Tensor:
+        """(G) sum over all units of an example; of a latent, or of the rows of the log-likelihood."""
+        index = self.evaluation.example if latent is None else self._example_of(latent)
+        return self._totals(per_unit.unsqueeze(0), index)[0]
+
+    def to_bound(self, value: Tensor, particles: Latent) -> Tensor:
+        """(G) from a number per unit in which particles compete (see `joint`)."""
+        return self.to_examples(self.masked(value, particles)) if self.is_per_step(particles) else value
 
     def terms(
         self,
@@ -112,9 +174,9 @@ class Ledger:
         """Put a bound together.
 
         Args:
-            log_lik: (B) likelihood part of the bound.
-            loss_log_lik: (B) what the loss uses in its place, where it differs.
-            surrogate: (B) score-function terms: their gradient counts, their value does not.
+            log_lik: (G) likelihood part of the bound.
+            loss_log_lik: (G) what the loss uses in its place, where it differs.
+            surrogate: (G) score-function terms: their gradient counts, their value does not.
             without_kl: Site whose KL is inside `log_lik` already.
         """
         loss = -(log_lik if loss_log_lik is None else loss_log_lik)
@@ -124,17 +186,13 @@ class Ledger:
         penalties: dict[str, Tensor] = {}
         bound = log_lik
         for latent in self.evaluation.latents:
-            kl = self.to_examples(self._masked(latent.kl, latent), latent.example)
+            has_kl = latent.name != without_kl
+            loss = loss + self.to_examples(self.cost(latent, has_kl=has_kl), latent)
+            kl = self.to_examples(self.masked(latent.kl, latent), latent)
+            bound = bound - kl if has_kl else bound
             kls[latent.name] = kls.get(latent.name, 0.0) + kl.detach()
-            if latent.name != without_kl:
-                floored = self.free_bits[latent.name](latent) if latent.name in self.free_bits else latent.kl
-                pressed = self.to_examples(self._masked(floored, latent), latent.example)
-                loss = loss + self.weight(latent.name) * pressed
-                bound = bound - kl
             for name, value in latent.penalties.items():
-                key = f"{latent.name}/{name}"
-                penalty = self.to_examples(self._masked(value, latent), latent.example)
-                loss = loss + self.weight(key) * penalty
+                key, penalty = f"{latent.name}/{name}", self.to_examples(self.masked(value, latent), latent)
                 penalties[key] = penalties.get(key, 0.0) + penalty.detach()
         require_finite(
             loss.detach(),
@@ -145,11 +203,67 @@ class Ledger:
         )
         return Terms(loss=loss, bound=bound.detach(), log_lik=log_lik.detach(), kl=kls, penalties=penalties)
 
-    def _masked(self, per_unit: Tensor, latent: Latent) -> Tensor:
-        mask = self.evaluation.mask
-        if mask is None or latent.unit != "step" or per_unit.shape != mask.shape:
-            return per_unit
-        return per_unit.masked_fill(~mask, 0.0)
+    def _single_draw(self) -> Latent | None:
+        single = [latent for latent in self.evaluation.latents if latent.draw.log_posterior is not None]
+        if len(single) > 1:  # an enumerated one among them is what a bound can sum over
+            names = [latent.name for latent in single]
+            single = [latent for latent in single if latent.draw.is_enumerated]
+            if len(single) != 1:
+                raise ValueError(
+                    f"sites {names} hold one particle each, so it is not clear which one this bound weights; use Elbo, "
+                    "or give one of them several"
+                )
+        return single[0] if single else None
+
+    def _mixed(self, latent: Latent) -> Tensor:
+        """(K, B, *steps) log-likelihood of a latent's particles; mixed over those of another site that has several."""
+        particles = self.particles()
+        if particles is None or particles is latent:
+            return self.log_lik
+        log_lik, draw = self.log_lik, self.joint(particles)[1]
+        log_weight = draw.log_weight  # (K, B, *steps) or (K, G)
+        if not self.is_per_step(particles) and self.evaluation.example is not None:
+            log_weight = log_weight.index_select(1, self.evaluation.example)
+        log_weight = log_weight.view(*log_weight.shape, *([1] * (log_lik.dim() - log_weight.dim())))
+        return weighted_sum(log_weight, log_lik).unsqueeze(0)
+
+    def _totals(self, x: Tensor, index: Tensor | None) -> Tensor:
+        """(K, rows, *rest) added up to (K, G)."""
+        total = x.flatten(2).sum(dim=-1) if x.dim() > 2 else x
+        if index is None:
+            return total
+        return total.new_zeros(total.shape[0], self._num_examples()).index_add(1, index, total)
+
+    def _spread(self, per_example: Tensor, latent: Latent) -> Tensor:
+        """(K, G) brought to the units of a latent, (K, *unit)."""
+        index, unit = self._example_of(latent), latent.draw.log_weight.shape[1:]
+        rows = per_example if index is None else per_example.index_select(1, index)
+        return rows.view(*rows.shape, *([1] * (len(unit) - 1))).expand(-1, *unit)
+
+    def _cost_per_row(self, latents: Sequence[Latent]) -> Tensor:
+        """(B, *steps) detached cost of sites that have it per step; heads and other axes in between are added up."""
+        shape = self.evaluation.log_lik.shape[1:]
+        total = self.evaluation.log_lik.new_zeros(shape)
+        for latent in latents:
+            cost = self.cost(latent).detach()
+            if latent.unit != "step" or latent.example is not None:
+                continue
+            if cost.shape != shape and len(shape) == 2 and cost.dim() > 2:
+                cost = cost.flatten(1, -2).sum(dim=1)
+            if cost.shape != shape and len(shape) == 1 and cost.dim() > 1:
+                cost = cost.flatten(1).sum(dim=1)
+            if cost.shape == shape:
+                total = total + cost
+        return total
+
+    def _example_of(self, latent: Latent) -> Tensor | None:
+        return self.evaluation.example if latent.example is None else latent.example
+
+    def _num_examples(self) -> int:
+        if self.evaluation.num_examples is not None:
+            return self.evaluation.num_examples
+        example = self.evaluation.example
+        return self.evaluation.log_lik.shape[1] if example is None else int(example.max()) + 1
 
     def _require_local(self, latent: Latent) -> None:
         if latent.feeds_state and latent.unit == "step" and latent.draw.num_particles - latent.draw.has_baseline > 1:

@@ -73,7 +73,7 @@ class Sigmoid(Schedule):
 
     def __call__(self, step: int) -> float:
         """The weight at `step`."""
-        return 1.0 / (1.0 + math.exp(-min(step * self.rate, 700.0)))
+        return 1.0 / (1.0 + math.exp(min(max(-step * self.rate, -700.0), 700.0)))
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from probattn.nn.conditionals import (
     MeanMemory,
     StandardNormal,
 )
+from probattn.nn.encoders import BiLSTM, SequenceEncoder
 from probattn.nn.functional import AttentionResult, scaled_dot_product_attention
 from probattn.nn.multihead import MultiheadAttention
 from probattn.nn.recording import LatentRecord, record_latents
@@ -28,6 +29,7 @@ __all__ = [
     "AttentionResult",
     "AutoregressiveCategorical",
     "AutoregressiveGaussian",
+    "BiLSTM",
     "Bilinear",
     "Bottleneck",
     "BottleneckOutput",
@@ -45,6 +47,7 @@ __all__ = [
     "MultiheadAttention",
     "Replay",
     "Score",
+    "SequenceEncoder",
     "Site",
     "StandardNormal",
     "divergence",

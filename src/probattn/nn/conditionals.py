@@ -14,8 +14,9 @@ from torch.distributions import Distribution
 
 from probattn.core.checks import require_finite
 from probattn.core.records import Draw, Given, Memory
-from probattn.core.support import Segments, Support
+from probattn.core.support import Dense, Segments, Support
 from probattn.distributions import DiagonalGaussian, Family, PriorFamily
+from probattn.nn.encoders import SequenceEncoder
 from probattn.nn.scores import Score
 
 __all__ = [
@@ -225,7 +226,8 @@ class InferenceNetwork(Conditional):
     Args:
         score: Between encoded targets and encoded memory, e.g. Bilinear.
         family: How scores become a distribution.
-        target_encoder: Module from `given.target` to (B, T, D); position t must see the target of step t.
+        target_encoder: Module from `given.target` to (B, T, D); position t must see the target of step t. A
+            SequenceEncoder is also given the masks of padded steps and positions.
         memory_encoder: Module from the memory's inputs (its keys where it has none) to the keys of this network;
             identity by default.
     """
@@ -251,8 +253,9 @@ class InferenceNetwork(Conditional):
         target = _require(given.target, "InferenceNetwork", "target")
         memory = given.memory
         source = memory.keys if memory.inputs is None else memory.inputs
-        encoded = Memory(keys=self.memory_encoder(source), values=memory.values, support=memory.support)
-        scores = self.score(self.target_encoder(target), encoded)
+        keys = _encode(self.memory_encoder, source, _memory_mask(memory))
+        encoded = Memory(keys=keys, values=memory.values, support=memory.support)
+        scores = self.score(_encode(self.target_encoder, target, given.mask), encoded)
         require_finite_scores(scores, memory.support, "scores of the inference network")
         return self.family(scores, memory.support)
 
@@ -270,6 +273,17 @@ def require_finite_scores(scores: Tensor, support: Support, name: str) -> None:
         "half-precision scores above 65504. To forbid a position, mask it in the support."
     )
     require_finite(support.fill_outside(scores.detach(), 0.0), name, advice)
+
+
+def _encode(encoder: nn.Module, x: Tensor, mask: Tensor | None) -> Tensor:
+    encoded: Tensor = encoder(x, mask) if isinstance(encoder, SequenceEncoder) else encoder(x)
+    return encoded
+
+
+def _memory_mask(memory: Memory) -> Tensor | None:
+    """(B, S) mask of real positions, where the support has one that all queries share."""
+    mask = memory.support.mask if isinstance(memory.support, Dense) else None
+    return mask[:, 0] if mask is not None and mask.dim() == 3 and mask.shape[1] == 1 else None
 
 
 def _require(tensor: Tensor | None, who: str, what: str) -> Tensor:

@@ -18,10 +18,21 @@ __all__ = ["Additive", "Bilinear", "Dot", "GraphAdditive", "Score"]
 
 
 class Score(nn.Module):
-    """Base of all score functions: `forward(query, memory) -> scores`."""
+    """Base of all score functions: `forward(query, memory) -> scores`.
+
+    A decoder that asks step by step calls `prepare` once and `compare` for every step.
+    """
 
     def forward(self, query: Tensor, memory: Memory) -> Tensor:
         """Scores of every position for every query."""
+        return self.compare(query, self.prepare(memory.keys))
+
+    def prepare(self, keys: Tensor) -> Tensor:
+        """What can be computed from the keys alone."""
+        return keys
+
+    def compare(self, query: Tensor, prepared: Tensor) -> Tensor:
+        """Scores of queries (*lead, T, D) against prepared keys (*lead, S, ...): (*lead, T, S)."""
         raise NotImplementedError
 
 
@@ -36,19 +47,11 @@ class Dot(Score):
         super().__init__()
         self.scale = scale
 
-    def forward(self, query: Tensor, memory: Memory) -> Tensor:
-        """Scores.
-
-        Args:
-            query: (*lead, T, D).
-            memory: Keys (*lead, S, D).
-
-        Returns:
-            (*lead, T, S).
-        """
-        _require_width(query, memory.keys, "Dot")
+    def compare(self, query: Tensor, prepared: Tensor) -> Tensor:
+        """Scores of queries (*lead, T, D) against keys (*lead, S, D)."""
+        _require_width(query, prepared, "Dot")
         scale = 1.0 / math.sqrt(query.shape[-1]) if self.scale is None else self.scale
-        return torch.matmul(query * scale, memory.keys.transpose(-2, -1))
+        return torch.matmul(query * scale, prepared.transpose(-2, -1))
 
 
 class Bilinear(Score):
@@ -63,9 +66,9 @@ class Bilinear(Score):
         super().__init__()
         self.project = nn.Linear(query_dim, key_dim, bias=False)
 
-    def forward(self, query: Tensor, memory: Memory) -> Tensor:
-        """Scores; shapes as for `Dot`."""
-        return torch.matmul(self.project(query), memory.keys.transpose(-2, -1))
+    def compare(self, query: Tensor, prepared: Tensor) -> Tensor:
+        """Scores of queries (*lead, T, D) against keys (*lead, S, D')."""
+        return torch.matmul(self.project(query), prepared.transpose(-2, -1))
 
 
 class Additive(Score):
@@ -83,9 +86,14 @@ class Additive(Score):
         self.project_key = nn.Linear(key_dim, hidden_dim, bias=False)
         self.energy = nn.Linear(hidden_dim, 1, bias=False)
 
-    def forward(self, query: Tensor, memory: Memory) -> Tensor:
-        """Scores; shapes as for `Dot`. Makes one (*lead, T, S, hidden_dim) tensor."""
-        hidden = self.project_query(query).unsqueeze(-2) + self.project_key(memory.keys).unsqueeze(-3)
+    def prepare(self, keys: Tensor) -> Tensor:
+        """Projected keys, (*lead, S, hidden_dim)."""
+        projected: Tensor = self.project_key(keys)
+        return projected
+
+    def compare(self, query: Tensor, prepared: Tensor) -> Tensor:
+        """Scores of queries (*lead, T, D) against projected keys. Makes one (*lead, T, S, hidden_dim) tensor."""
+        hidden = self.project_query(query).unsqueeze(-2) + prepared.unsqueeze(-3)
         scores: Tensor = self.energy(torch.tanh(hidden)).squeeze(-1)  # (*lead, T, S)
         return scores
 

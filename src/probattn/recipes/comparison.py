@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jsonargparse import ArgumentParser, Namespace
+from jsonargparse import ArgumentError, ArgumentParser, Namespace
 from tqdm import tqdm
 
 from probattn import __version__
@@ -48,7 +48,7 @@ def run_recipe(task: str, settings_class: type, train: Callable[..., RowResult],
     """Command line of a comparison recipe: `train` one row, or `compare` several."""
     parser = ArgumentParser(prog=f"probattn.recipes.{task}", description=f"Train or compare the rows of '{task}'.")
     commands = parser.add_subcommands()
-    commands.add_subcommand("train", _train_parser(settings_class), help="one row, from a YAML file and overrides")
+    commands.add_subcommand("train", _train_parser(), help="one row, from a YAML file and overrides")
     commands.add_subcommand("compare", _compare_parser(task), help="several rows and seeds, a table and a report")
     arguments = parser.parse_args(argv)
     if arguments.subcommand == "train":
@@ -57,12 +57,11 @@ def run_recipe(task: str, settings_class: type, train: Callable[..., RowResult],
         _run_compare(task, settings_class, train, arguments.compare)
 
 
-def _train_parser(settings_class: type) -> ArgumentParser:
+def _train_parser() -> ArgumentParser:
     parser = ArgumentParser()
     parser.add_argument("--config", required=True, help="YAML file of the row, e.g. recall/marginal")
     parser.add_argument("--output", type=Path, default=None, help="JSON file of the result")
     parser.add_argument("overrides", nargs="*", help="settings, e.g. updates=100 seed=3")
-    del settings_class
     return parser
 
 
@@ -90,8 +89,14 @@ def load_settings(settings_class: type, config: Path, overrides: Mapping[str, An
 
 
 def _run_train(settings_class: type, train: Callable[..., RowResult], arguments: Namespace) -> None:
+    wrong = [item for item in arguments.overrides if "=" not in item]
+    if wrong:
+        raise SystemExit(f"settings are given as name=value, got {wrong}")
     overrides = dict(item.split("=", 1) for item in arguments.overrides)
-    settings = load_settings(settings_class, resolve_config(arguments.config), overrides)
+    try:
+        settings = load_settings(settings_class, resolve_config(arguments.config), overrides)
+    except ArgumentError as error:
+        raise SystemExit(f"{arguments.config}: {error}") from error
     result = train(settings)
     text = json.dumps(asdict(result), indent=1)
     if arguments.output is not None:

@@ -41,10 +41,16 @@ def write_report(task: str, results: Sequence[RowResult], output: Path) -> str:
     """Write `report.html` and `table.md`; return the table and where the report is, for the terminal."""
     header, rows, best = _table(results)
     output.mkdir(parents=True, exist_ok=True)
-    text = _as_markdown(header, rows)
+    text = render_markdown(results)
     (output / "table.md").write_text(text)
     (output / "report.html").write_text(_page(task, results, render_table(header, rows, best)))
     return f"{text}\nReport: {output / 'report.html'}"
+
+
+def render_markdown(results: Sequence[RowResult]) -> str:
+    """The table of a comparison as Markdown."""
+    header, rows, _ = _table(results)
+    return _as_markdown(header, rows)
 
 
 def _table(results: Sequence[RowResult]) -> tuple[list[str], list[list[str]], list[tuple[int, int]]]:

@@ -1,0 +1,77 @@
+"""Render the tables of the docs from `results/*.json`: numbers are never typed by hand.
+
+    python scripts/render_tables.py            # writes docs/generated/*.md
+    python scripts/render_tables.py --check    # fails where a page is not what the results say
+"""
+
+import json
+import sys
+from pathlib import Path
+
+from probattn.recipes.comparison import rows_of
+from probattn.recipes.report import render_markdown
+from probattn.recipes.results import RowResult
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = ROOT / "docs" / "generated"
+
+
+def estimators() -> str:
+    """Bias and variance of the gradient estimators."""
+    record = json.loads((ROOT / "results" / "estimators.json").read_text())
+    lines = [
+        "| estimator | bound | readouts | relative bias | noise of the bias | relative variance |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in record["rows"]:
+        bias, floor = row["relative_bias"], row["bias_noise_floor"]
+        verdict = f"{bias:.3f}" if bias > 3.0 * floor else f"none seen (< {max(3.0 * floor, 1e-3):.3f})"
+        lines.append(
+            f"| `{row['estimator']}` | `{row['bound']}` | {row['readouts']} | {verdict} | {floor:.3f} | "
+            f"{row['relative_variance']:.3f} |"
+        )
+    size = record["model"]
+    note = (
+        f"{record['repetitions']} gradients each on a random model with {size['examples']} x {size['steps']} alignments over "
+        f"{size['slots']} slots, seed {record['seed']}, float64; relative to the exact gradient's norm (bias) and squared norm "
+        f"(variance). Made by `{record['command']}`."
+    )
+    return "\n".join(lines) + f"\n\n{note}\n"
+
+
+def recall() -> str:
+    """The recall comparison."""
+    folder = ROOT / "results" / "recall"
+    results = []
+    commits = set()
+    for row in rows_of("recall"):
+        for path in sorted(folder.glob(f"{row}-seed*.json")):
+            record = json.loads(path.read_text())
+            commits.add(record["commit"])
+            results.append(RowResult(**record["result"]))
+    seeds = sorted({result.seed for result in results})
+    note = (
+        f"Seeds {seeds}, {results[0].facts['updates']} updates, means and standard deviations over seeds; nats per query on a "
+        "fixed test set of 6,000 queries. Made by "
+        f"`python -m probattn.recipes.recall compare --num_seeds {len(seeds)} --output results/recall`."
+    )
+    return f"{render_markdown(results)}\n{note}\n"
+
+
+def main() -> None:
+    """Write or check all pages."""
+    is_check = "--check" in sys.argv[1:]
+    stale = []
+    for name, page in (("estimators", estimators()), ("recall", recall())):
+        path = PAGES / f"{name}.md"
+        if is_check:
+            stale += [] if path.exists() and path.read_text() == page else [str(path.relative_to(ROOT))]
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(page)
+    if stale:
+        raise SystemExit(f"not what the results say: {stale}; run python scripts/render_tables.py")
+
+
+if __name__ == "__main__":
+    main()

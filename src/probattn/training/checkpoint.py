@@ -1,0 +1,206 @@
+"""Checkpoints: a folder each, written atomically, with a manifest that tells damage from health.
+
+| file | content |
+|---|---|
+| model.safetensors | weights and buffers of the model |
+| training.pt | optimiser, update rule, random generators and log sums of each rank; tensors and plain containers only |
+| loop.json | counters, selection, early stop |
+| manifest.json | size and SHA-256 of the others, and what the run looked like |
+
+`latest` and `best` beside the folders name the newest and the best one.
+"""
+
+import io
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from probattn.training.errors import CheckpointError, OutputError, say
+from probattn.training.files import (
+    atomic_folder,
+    clean_folder,
+    file_digest,
+    remove_folder,
+    write_bytes,
+    write_json,
+    write_pointer,
+    write_weights,
+)
+
+__all__ = ["Checkpoint", "CheckpointStore", "Snapshot", "load_checkpoint"]
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What is saved.
+
+    Attributes:
+        update: Number of the update, which names the folder.
+        best: Update of the best checkpoint as far as this one knows; None for none.
+        model: Its state_dict is saved.
+        training: Tensors and plain containers.
+        loop: Fits into JSON.
+        fingerprint: Settings, stages and shapes that a resumed run must share.
+    """
+
+    update: int
+    best: int | None
+    model: nn.Module
+    training: Mapping[str, Any]
+    loop: Mapping[str, Any]
+    fingerprint: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What was saved, without the weights; `load_weights` loads those from `path`."""
+
+    path: Path
+    training: dict[str, Any]
+    loop: dict[str, Any]
+    fingerprint: dict[str, Any]
+
+
+def load_checkpoint(folder: Path) -> Checkpoint:
+    """Verify and read one checkpoint.
+
+    Raises:
+        CheckpointError: A file is missing, truncated or changed, or the folder is no checkpoint.
+    """
+    manifest = _verify(folder)
+    training = torch.load(folder / "training.pt", map_location="cpu", weights_only=True)
+    loop = json.loads((folder / "loop.json").read_bytes())
+    return Checkpoint(folder, training, loop, manifest["fingerprint"])
+
+
+def _verify(folder: Path) -> dict[str, Any]:
+    """The manifest, if every file is as it says."""
+    try:
+        manifest = json.loads((folder / "manifest.json").read_bytes())
+        files, version = manifest["files"], manifest["format"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{folder} has no readable manifest.json, so it is no checkpoint of a run") from error
+    if version != FORMAT:
+        raise CheckpointError(f"{folder} has format {version}; this version of probattn reads format {FORMAT}")
+    for name, expected in files.items():
+        try:
+            found = file_digest(folder / name)
+        except OSError as error:
+            raise CheckpointError(f"{folder / name} cannot be read: {error.strerror}") from error
+        if found["bytes"] != expected["bytes"]:
+            raise CheckpointError(f"{folder / name} has {found['bytes']} bytes instead of {expected['bytes']}")
+        if found["sha256"] != expected["sha256"]:
+            raise CheckpointError(f"{folder / name} was changed after it was written: its SHA-256 is another one")
+    return dict(manifest)
+
+
+class CheckpointStore:
+    """The checkpoints of one run; only the main rank writes.
+
+    Args:
+        folder: Where they are.
+        keep_last: How many of the newest are kept; the best of each of them is kept too.
+    """
+
+    def __init__(self, folder: Path, keep_last: int) -> None:
+        self.folder = folder
+        self._keep_last = keep_last
+
+    def path(self, update: int) -> Path:
+        """Folder of the checkpoint of an update."""
+        return self.folder / f"update-{update:06d}"
+
+    def updates(self) -> list[int]:
+        """Updates that have a checkpoint, damaged or not, oldest first."""
+        names = (path.name.removeprefix("update-") for path in self.folder.glob("update-*"))
+        return sorted(int(name) for name in names if name.isdigit())
+
+    def open(self) -> None:
+        """Make the folder, and delete what a killed run left unfinished."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            clean_folder(self.folder)
+        except OSError as error:
+            raise OutputError(f"cannot write to {self.folder}: {error.strerror}") from error
+
+    def newest(self) -> int | None:
+        """Update of the newest checkpoint that is intact; says which ones are not. None if there is none at all.
+
+        Raises:
+            CheckpointError: There are checkpoints, and all of them are damaged.
+        """
+        damage = []
+        for update in reversed(self.updates()):
+            try:
+                _verify(self.path(update))
+            except CheckpointError as error:
+                damage.append(str(error))
+                continue
+            for text in damage:
+                say(f"Damaged checkpoint: {text}. Going back to {self.path(update).name}.")
+            return update
+        if damage:
+            raise CheckpointError(
+                f"no checkpoint in {self.folder} is intact:\n  " + "\n  ".join(damage) + "\n"
+                "Restore one from a backup, or delete the folder to start again from the first update."
+            )
+        return None
+
+    def save(self, snapshot: Snapshot) -> Path:
+        """Write a checkpoint, then the pointers, then delete what is not kept.
+
+        Raises:
+            OutputError: The disk is full or not writable; the checkpoints before this one are intact.
+        """
+        path = self.path(snapshot.update)
+        try:
+            with atomic_folder(path, purpose=f"update {snapshot.update}") as folder:
+                _write(folder, snapshot)
+            write_pointer(self.folder / "latest", path.name)
+            if snapshot.best is not None:
+                write_pointer(self.folder / "best", self.path(snapshot.best).name)
+            self._prune(snapshot.update)
+        except (OutputError, OSError) as error:
+            good = [self.path(update).name for update in self.updates()]
+            kept = f"{good[-1]} is intact" if good else "there is no earlier checkpoint"
+            raise OutputError(
+                f"{error}. {kept}: make room (or correct the permissions) and run the same command again to resume."
+            ) from error
+        return path
+
+    def _prune(self, current: int) -> None:
+        """Keep the newest ones and the best of each of them; those beyond `current` are of an abandoned future."""
+        updates = self.updates()
+        kept = {update for update in updates if update <= current}
+        kept = set(sorted(kept)[-self._keep_last :])
+        for update in list(kept):
+            try:
+                best = json.loads((self.path(update) / "manifest.json").read_bytes())["best"]
+            except (OSError, ValueError, KeyError):
+                continue  # damaged: nothing to learn from it
+            kept |= {best}
+        for update in set(updates) - kept:
+            remove_folder(self.path(update))
+
+
+def _write(folder: Path, snapshot: Snapshot) -> None:
+    write_weights(folder / "model.safetensors", snapshot.model)
+    buffer = io.BytesIO()
+    torch.save(dict(snapshot.training), buffer)
+    write_bytes(folder / "training.pt", buffer.getvalue())
+    write_json(folder / "loop.json", snapshot.loop)
+    manifest = {
+        "format": FORMAT,
+        "update": snapshot.update,
+        "best": snapshot.best,
+        "files": {path.name: file_digest(path) for path in sorted(folder.iterdir())},
+        "fingerprint": snapshot.fingerprint,
+    }
+    write_json(folder / "manifest.json", manifest)

@@ -1,0 +1,122 @@
+"""The chunked readout against the straightforward one: values, gradients, chunks, credits, skipping."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from probattn import Elbo, Marginal
+from probattn.core import Bound, Draw
+from probattn.kernels import latent_cross_entropy
+from probattn.kernels import latent_cross_entropy as module_function
+
+K, N, D, V = 4, 7, 5, 11
+
+
+def problem(dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor, Tensor, Tensor, Draw]:
+    hidden = torch.randn(K, N, D, dtype=dtype, requires_grad=True)
+    weight = torch.randn(V, D, dtype=dtype, requires_grad=True)
+    bias = torch.randn(V, dtype=dtype, requires_grad=True)
+    log_weight = torch.randn(K, N).log_softmax(0)
+    draw = Draw(None, None, log_weight=log_weight, log_posterior=log_weight, log_prior=log_weight, is_enumerated=True)
+    return hidden, weight, bias, torch.randint(V, (N,)), draw
+
+
+def plain(hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor) -> Tensor:
+    logits = torch.nn.functional.linear(hidden, weight, bias)
+    return logits.log_softmax(-1).gather(-1, target.expand(hidden.shape[:2]).unsqueeze(-1)).squeeze(-1)
+
+
+def objective(bound: Bound, draw: Draw, log_lik: Tensor) -> Tensor:
+    if isinstance(bound, Marginal):
+        return torch.logsumexp(draw.log_weight + log_lik, dim=0).sum()
+    return (draw.log_weight.exp() * log_lik).sum()
+
+
+def credit_of(bound: Bound, draw: Draw):  # type: ignore[no-untyped-def]
+    def credit(log_lik: Tensor, targets: slice) -> Tensor:
+        part = draw.log_weight[:, targets]
+        return bound.credit(Draw(None, None, part, part, part, is_enumerated=True), log_lik)
+
+    return credit
+
+
+@pytest.fixture(params=[1, 30, 10**9], ids=["one target a chunk", "several chunks", "one chunk"])
+def chunks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    monkeypatch.setattr(sys.modules["probattn.kernels.latent_cross_entropy"], "_CHUNK_LOGITS", request.param * V)
+
+
+@pytest.mark.usefixtures("chunks")
+@pytest.mark.parametrize("bound", [Elbo(), Marginal()])
+@pytest.mark.parametrize("with_credit", [True, False])
+def test_values_and_gradients_equal_the_plain_readout(bound: Bound, with_credit: bool) -> None:
+    hidden, weight, bias, target, draw = problem()
+    expected = plain(hidden, weight, bias, target)
+    expected_grads = torch.autograd.grad(-0.3 * objective(bound, draw, expected), [hidden, weight, bias])
+    credit = credit_of(bound, draw) if with_credit else None
+    ours = latent_cross_entropy(hidden, weight, bias=bias, target=target, credit=credit)
+    assert torch.allclose(ours, expected, atol=1e-5)
+    grads = torch.autograd.grad(-0.3 * objective(bound, draw, ours), [hidden, weight, bias])
+    for mine, theirs in zip(grads, expected_grads, strict=True):
+        assert torch.allclose(mine, theirs, atol=1e-5)
+
+
+def test_a_wrong_credit_costs_time_and_not_correctness() -> None:
+    hidden, weight, bias, target, draw = problem()
+    wrong = credit_of(Elbo(), draw)
+    ours = latent_cross_entropy(hidden, weight, bias=bias, target=target, credit=wrong)
+    grads = torch.autograd.grad(objective(Marginal(), draw, ours), [hidden, weight, bias])
+    expected = torch.autograd.grad(objective(Marginal(), draw, plain(hidden, weight, bias, target)), [hidden, weight, bias])
+    for mine, theirs in zip(grads, expected, strict=True):
+        assert torch.allclose(mine, theirs, atol=1e-5)
+
+
+def test_logits_are_computed_once_with_a_credit(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    module = sys.modules["probattn.kernels.latent_cross_entropy"]
+    calls = []
+    original = module._logits
+    monkeypatch.setattr(module, "_logits", lambda *args: calls.append(1) or original(*args))
+    hidden, weight, bias, target, draw = problem()
+    loss = objective(Marginal(), draw, module_function(hidden, weight, bias=bias, target=target, credit=credit_of(Marginal(), draw)))
+    loss.backward()
+    assert len(calls) == 1
+
+
+def test_skipping_leaves_out_what_it_says() -> None:
+    hidden, weight, bias, target, _ = problem()
+    weights = torch.tensor([0.9, 0.0995, 0.0003, 0.0002]).unsqueeze(-1).expand(K, N).log()
+    draw = Draw(None, None, weights, weights, weights, is_enumerated=True)
+    exact, skipped = (
+        torch.autograd.grad(
+            objective(
+                Elbo(),
+                draw,
+                latent_cross_entropy(
+                    hidden, weight, bias=bias, target=target, credit=credit_of(Elbo(), draw), skip_below=threshold
+                ),
+            ),
+            [hidden, weight],
+        )
+        for threshold in (0.0, 1e-3)
+    )
+    assert torch.equal(skipped[0][2:], torch.zeros(2, N, D))
+    assert torch.allclose(skipped[0][:2], exact[0][:2], atol=1e-6)
+    assert 0.0 < float((skipped[1] - exact[1]).abs().max()) < 1e-2
+
+
+def test_no_bias_and_half_precision_inputs() -> None:
+    hidden, weight, _, target, draw = problem(torch.bfloat16)
+    ours = latent_cross_entropy(hidden, weight, bias=None, target=target, credit=credit_of(Elbo(), draw))
+    assert ours.dtype == torch.float32
+    objective(Elbo(), draw, ours).backward()
+    assert hidden.grad is not None and hidden.grad.dtype == torch.bfloat16
+    expected = plain(hidden.detach().float(), weight.detach().float(), None, target)
+    assert torch.allclose(ours, expected, atol=1e-5)
+
+
+def test_wrong_shapes_are_named() -> None:
+    with pytest.raises(ValueError, match=r"expected hidden \(K, N, D\)"):
+        latent_cross_entropy(torch.zeros(2, 3), torch.zeros(4, 3), bias=None, target=torch.zeros(2, dtype=torch.long))
