@@ -1,7 +1,7 @@
 """Render the tables of the docs from `results/*.json`: numbers are never typed by hand.
 
-    python scripts/render_tables.py            # writes docs/generated/*.md
-    python scripts/render_tables.py --check    # fails where a page is not what the results say
+python scripts/render_tables.py            # writes docs/generated/*.md
+python scripts/render_tables.py --check    # fails where a page is not what the results say
 """
 
 import json

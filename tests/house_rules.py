@@ -25,12 +25,13 @@ MAX_TRACKED_BYTES = 250_000
 
 # Who may import whom, as prefixes below `probattn`; everything may import its own package.
 LAYERS = ("core", "distributions", "kernels", "nn", "models")  # each one may import those before it
-TOOLS = ("training", "metrics", "data", "viz")  # these know the records and nothing else of the library
+TOOLS = ("training", "metrics", "data", "viz")  # these know the records and, but for training, nothing else
 BELOW_RECIPES = (*LAYERS, *TOOLS, "decoding", "inspector", "integrations")
 FACADE = "the façade"  # names imported from `probattn` itself
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     **{layer: LAYERS[:depth] for depth, layer in enumerate(LAYERS)},
     **dict.fromkeys(TOOLS, ("core.records",)),
+    "training": ("core",),  # a stage carries a bound, estimators and schedules to the task
     "decoding": ("core",),
     "inspector": ("core.records", "viz"),
     "integrations": ("core", "distributions", "kernels", "nn"),

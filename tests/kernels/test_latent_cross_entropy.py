@@ -67,7 +67,9 @@ def test_a_wrong_credit_costs_time_and_not_correctness() -> None:
     wrong = credit_of(Elbo(), draw)
     ours = latent_cross_entropy(hidden, weight, bias=bias, target=target, credit=wrong)
     grads = torch.autograd.grad(objective(Marginal(), draw, ours), [hidden, weight, bias])
-    expected = torch.autograd.grad(objective(Marginal(), draw, plain(hidden, weight, bias, target)), [hidden, weight, bias])
+    expected = torch.autograd.grad(
+        objective(Marginal(), draw, plain(hidden, weight, bias, target)), [hidden, weight, bias]
+    )
     for mine, theirs in zip(grads, expected, strict=True):
         assert torch.allclose(mine, theirs, atol=1e-5)
 
@@ -80,7 +82,9 @@ def test_logits_are_computed_once_with_a_credit(monkeypatch: pytest.MonkeyPatch)
     original = module._logits
     monkeypatch.setattr(module, "_logits", lambda *args: calls.append(1) or original(*args))
     hidden, weight, bias, target, draw = problem()
-    loss = objective(Marginal(), draw, module_function(hidden, weight, bias=bias, target=target, credit=credit_of(Marginal(), draw)))
+    loss = objective(
+        Marginal(), draw, module_function(hidden, weight, bias=bias, target=target, credit=credit_of(Marginal(), draw))
+    )
     loss.backward()
     assert len(calls) == 1
 

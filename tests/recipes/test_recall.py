@@ -52,7 +52,7 @@ def test_compare_writes_table_and_report_and_resumes(tmp_path: Path, capsys: pyt
     table = capsys.readouterr().out
     assert "| soft" in table and "| variational-enum" in table and "report.html" in table
     page = (tmp_path / "report.html").read_text()
-    assert "variational-enum (q)" not in table and page.count("<svg") == 5
+    assert "variational-enum (q)" not in table and page.count("<svg") == 4
     stamp = (tmp_path / "soft-seed0.json").stat().st_mtime_ns
     (tmp_path / "variational-enum-seed0.json").write_text('{"fingerprint": "cut')  # as after a crash of another program
     recall.main([*command, "--workers", "1"])

@@ -117,9 +117,8 @@ class ImportanceWeighted(Bound):
     """log 1/K sum_k f_k p(z_k) / q(z_k) (Burda et al. 2016); rises with K from the ELBO to the marginal.
 
     Pathwise draws are differentiated through their values. Discrete draws get VIMCO's credit (Mnih and Rezende 2016):
-    each sample's score is multiplied by how much the bound would lose without it. A KL weight other than one scales
-    log p
-    - log q.
+    each sample's score is multiplied by how much the bound would lose without it. A KL weight other than one scales the
+    log-ratio of prior and posterior.
     """
 
     def credit(self, draw: Draw, log_lik: Tensor) -> Tensor:

@@ -61,7 +61,7 @@ class TokenBuckets:
         min_sentences: int = 1,
         seed: int = 0,
         source_width: int = 1,
-        target_width: int = 4,
+        target_width: int = 2,
     ) -> None:
         source, target = np.asarray(source_lengths, dtype=np.int64), np.asarray(target_lengths, dtype=np.int64)
         _check_lengths(source, target)
@@ -157,4 +157,6 @@ def _check_lengths(source: Integers, target: Integers) -> None:
         raise ValueError(f"expected lengths of shape (N), N > 0, for both sides, got {source.shape} and {target.shape}")
     for side, lengths in (("source", source), ("target", target)):
         if lengths.min() < 1:
-            raise ValueError(f"{side} sentence {int(lengths.argmin())} has length {int(lengths.min())}, at least 1 wanted")
+            raise ValueError(
+                f"{side} sentence {int(lengths.argmin())} has length {int(lengths.min())}, at least 1 wanted"
+            )

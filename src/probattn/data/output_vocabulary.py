@@ -42,7 +42,9 @@ class OutputVocabulary:
         """
         kept = sorted({PAD, BOS, EOS, UNK, *ids})
         if kept[0] < 0 or kept[-1] >= vocabulary_size:
-            raise ValueError(f"ids go from {kept[0]} to {kept[-1]}, but the joint vocabulary has {vocabulary_size} types")
+            raise ValueError(
+                f"ids go from {kept[0]} to {kept[-1]}, but the joint vocabulary has {vocabulary_size} types"
+            )
         full_ids = torch.tensor(kept)
         output_ids = torch.full((vocabulary_size,), UNK)
         output_ids[full_ids] = torch.arange(len(kept))

@@ -86,10 +86,10 @@ class ParallelText:
 
 
 def split_words(line: str) -> list[str]:
-    """The words of a line: what stands between spaces and tabs.
+    r"""The words of a line: what stands between spaces and tabs.
 
     Example:
-        >>> split_words("  ein  Hund\\t! ")
+        >>> split_words("  ein  Hund\t! ")
         ['ein', 'Hund', '!']
     """
     return [word for word in line.replace("\t", " ").split(" ") if word]
@@ -255,7 +255,9 @@ def _select(
         else:
             kept.append(pair)
     if not kept:
-        raise ValueError(f"{name}: all {len(source):,} pairs were left out ({num_empty:,} empty, {num_long:,} too long)")
+        raise ValueError(
+            f"{name}: all {len(source):,} pairs were left out ({num_empty:,} empty, {num_long:,} too long)"
+        )
     return ParallelText(
         tuple(pair[0] for pair in kept), tuple(pair[1] for pair in kept), name, num_empty=num_empty, num_long=num_long
     )

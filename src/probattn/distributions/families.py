@@ -71,7 +71,7 @@ class Categorical(Family):
 
 @dataclass(frozen=True)
 class Dirichlet(Family):
-    """Relaxed alignment with concentration exp(scores) (Deng et al., Sec. 3.1); scores are clamped to +-20."""
+    """Relaxed alignment with concentration exp(scores) (Deng et al., Sec. 4); scores are clamped to +-20."""
 
     def __call__(self, scores: Tensor, support: Support) -> MaskedDirichlet:
         """See `Family`."""

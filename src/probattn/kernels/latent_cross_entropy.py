@@ -83,7 +83,7 @@ class _LatentCrossEntropy(torch.autograd.Function):
         skip_below: float,
     ) -> Tensor:
         """Chunk by chunk; keeps gradients instead of logits where there is a credit."""
-        gradients = _Gradients(hidden, weight, bias) if credit is not None and any(ctx.needs_input_grad) else None
+        gradients = _Gradients(hidden, weight, bias=bias) if credit is not None and any(ctx.needs_input_grad) else None
         log_lik = torch.empty(hidden.shape[:2], dtype=torch.float32, device=hidden.device)
         given = torch.zeros_like(log_lik)
         for targets in _chunks(hidden, weight):
@@ -110,7 +110,7 @@ class _LatentCrossEntropy(torch.autograd.Function):
         if kept is not None and proportion is not None:
             gradients, scale = kept, proportion
         else:
-            gradients, scale = _Gradients(hidden, weight, bias), grad.new_ones(())
+            gradients, scale = _Gradients(hidden, weight, bias=bias), grad.new_ones(())
             for targets in _chunks(hidden, weight):
                 logits, log_norm = _logits(hidden[:, targets], weight, bias)
                 gradients.add(logits, log_norm, grad[:, targets], target=target, targets=targets, skip_below=0.0)
@@ -127,7 +127,7 @@ class _LatentCrossEntropy(torch.autograd.Function):
 class _Gradients:
     """Sums of the gradients of credit * log-likelihood."""
 
-    def __init__(self, hidden: Tensor, weight: Tensor, bias: Tensor | None):
+    def __init__(self, hidden: Tensor, weight: Tensor, *, bias: Tensor | None):
         self.source = hidden.detach()
         self.readout = weight.detach().float()
         self.hidden = torch.zeros(hidden.shape, dtype=torch.float32, device=hidden.device)

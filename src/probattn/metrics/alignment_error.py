@@ -54,7 +54,7 @@ def links_from_weights(
     sources, targets = list(source_words), list(target_words)
     if weights.shape != (len(targets), len(sources)):
         raise ValueError(
-            f"expected weights of shape ({len(targets)}, {len(sources)}) for the given words, got {tuple(weights.shape)}"
+            f"expected weights of shape ({len(targets)}, {len(sources)}) for these words, got {tuple(weights.shape)}"
         )
     if weights.numel() == 0:
         return set()

@@ -8,15 +8,39 @@ Size letters: K particles, B examples, T queries, S slots, D width of the data, 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from probattn.core import Dense, Estimator, Evaluation, Mean, Memory
-from probattn.data.recall import RecallBatch
 from probattn.nn import Attention, AttentionOutput, Bilinear, Site
 
-__all__ = ["RecallModel", "RecallPrediction"]
+__all__ = ["RecallInputs", "RecallModel", "RecallPrediction"]
+
+
+class RecallInputs(Protocol):
+    """What the network reads of a batch; `probattn.data.RecallBatch` is one."""
+
+    @property
+    def query(self) -> Tensor:
+        """(B, T, D)."""
+
+    @property
+    def keys(self) -> Tensor:
+        """(B, S, D)."""
+
+    @property
+    def values(self) -> Tensor:
+        """(B, S, D)."""
+
+    @property
+    def mask(self) -> Tensor:
+        """(B, S) bool."""
+
+    @property
+    def target(self) -> Tensor:
+        """(B, T) int64."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +81,7 @@ class RecallModel(nn.Module):
         )
 
     def forward(
-        self, batch: RecallBatch, estimators: Mapping[str, Estimator], *, use_posterior: bool = True
+        self, batch: RecallInputs, estimators: Mapping[str, Estimator], *, use_posterior: bool = True
     ) -> Evaluation:
         """Log-likelihood of the targets under every particle.
 
@@ -71,7 +95,7 @@ class RecallModel(nn.Module):
         target = batch.target.expand(logits.shape[0], -1, -1).unsqueeze(-1)
         return Evaluation(log_lik=log_probs.gather(-1, target).squeeze(-1), latents=output.latents)
 
-    def predict(self, batch: RecallBatch, estimators: Mapping[str, Estimator]) -> RecallPrediction:
+    def predict(self, batch: RecallInputs, estimators: Mapping[str, Estimator]) -> RecallPrediction:
         """Distribution of the symbol under the sites' predictive distributions, mixed over particles."""
         output, logits = self._attend(batch, estimators, use_target=False)
         log_probs = torch.log_softmax(logits, dim=-1)  # (K, B, T, V)
@@ -80,7 +104,7 @@ class RecallModel(nn.Module):
         mixed = torch.logsumexp(log_weight.unsqueeze(-1) + log_probs, dim=0)
         return RecallPrediction(mixed, output)
 
-    def posterior_weights(self, batch: RecallBatch) -> Tensor | None:
+    def posterior_weights(self, batch: RecallInputs) -> Tensor | None:
         """(B, T, S) plug-in weights of the inference network; None where the weights have none."""
         site = self.attention.weights
         if site is None or site.posterior is None or "target" not in site.posterior.needs:
@@ -90,7 +114,7 @@ class RecallModel(nn.Module):
         return None if value is None else value[0]
 
     def _attend(
-        self, batch: RecallBatch, estimators: Mapping[str, Estimator], *, use_target: bool
+        self, batch: RecallInputs, estimators: Mapping[str, Estimator], *, use_target: bool
     ) -> tuple[AttentionOutput, Tensor]:
         query, keys, values = (
             self.encode_query(batch.query),

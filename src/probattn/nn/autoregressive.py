@@ -1,4 +1,4 @@
-"""Autoregressive priors over a memory: p(z_1:S) = prod_s p(z_s | z_<s) (DAVAM, Sec. III-C; GAVAM).
+"""Autoregressive priors over a memory: p(z_1:S) = prod_s p(z_s | z_<s) (DAVAM, Sec. III-A; GAVAM).
 
 The network is any causal module: position s of its output may depend on positions up to s of its input. The input is
 shifted by one here, so that the prior of z_s sees z_<s only.

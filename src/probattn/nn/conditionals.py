@@ -162,7 +162,7 @@ class StandardNormal(Conditional):
 
 
 class MeanMemory(Conditional):
-    """N(mean of the memory, 1): the prior of VAttn-h̄ (Bahuleyan et al., Sec. 3.2)."""
+    """N(mean of the memory, 1): the prior of VAttn-h̄ (Bahuleyan et al., Sec. 3.3)."""
 
     def forward(self, given: Given) -> Distribution:
         """Mean over the positions that each query may see, padding left out."""
@@ -176,7 +176,7 @@ class MeanMemory(Conditional):
 
 
 class FromContext(Conditional):
-    """N(expected context, sigma²) with log sigma = linear(tanh(linear(context))) (Bahuleyan et al., Sec. 3.2).
+    """N(expected context, sigma²) with log sigma = linear(tanh(linear(context))) (Bahuleyan et al., Sec. 3.3).
 
     The mean is the soft context itself, without parameters; log sigma² is kept inside +-10.
 

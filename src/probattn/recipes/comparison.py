@@ -77,7 +77,7 @@ def _compare_parser(task: str) -> ArgumentParser:
 
 def load_settings(settings_class: type, config: Path, overrides: Mapping[str, Any]) -> Any:
     """Settings from a YAML file with overrides; sites and other modules are built with the settings' seed."""
-    parser = ArgumentParser(exit_on_error=False)
+    parser = ArgumentParser(exit_on_error=False, allow_abbrev=False)
     parser.add_class_arguments(settings_class, None)
     parser.add_argument("--config", action="config")
     arguments = ["--config", str(config), *(f"--{key}={value}" for key, value in overrides.items())]

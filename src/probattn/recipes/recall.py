@@ -2,7 +2,7 @@
 
     python -m probattn.recipes.recall compare                      # all rows, a table and an HTML report
     python -m probattn.recipes.recall compare --rows soft marginal --num_seeds 3
-    python -m probattn.recipes.recall train --config recall/variational-sample.yaml --seed 1
+    python -m probattn.recipes.recall train --config recall/variational-sample seed=1
 
 A row is a YAML file in `recipes/configs/recall/`. Rows differ in sites, estimators and bounds only; network, data,
 updates and learning rate are the same for all. All numbers are nats per query on a fixed test set.

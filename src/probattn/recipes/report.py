@@ -85,62 +85,69 @@ def _as_markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _page(task: str, results: Sequence[RowResult], table: str) -> str:
-    seeds = sorted({result.seed for result in results})
-    first_seed = [result for result in results if result.seed == seeds[0]]
-    facts = first_seed[0].facts
-    sections = [
-        Section(
-            "All methods",
-            "Numbers are nats per query on one fixed test set, means over seeds with standard deviations. "
-            "'alignment p' is how often the largest expected weight is at the right slot when the answer is "
-            "unknown, 'alignment q' the same for an inference network that has seen the answer. The bound counts "
-            "every KL at weight one.",
-            table,
-            f"Seeds {seeds}, {facts.get('updates')} updates, KL: {facts.get('kl_reduction')}. 'NLL is' says how "
-            "the test likelihood was computed: exact by enumeration, plug-in for deterministic weights, Monte "
-            "Carlo with 32 draws.",
-        ),
-        Section(
-            "Training",
-            "Bound on the training batches. Rows with different bounds are not on one scale: a hard or "
-            "variational bound lies below the likelihood it bounds.",
-            curve_plot(
-                {result.row: result.curve for result in first_seed}, x="update", y="bound (nats per query)", lowest=-3.5
-            ),
-        ),
-        Section(
-            "Likelihood against entropy of the alignment",
-            "Exact and variational rows find peaked alignments and a better likelihood; soft attention stays "
-            "spread out.",
-            scatter_plot(_pairs(results, "entropy", "nll"), x="entropy of the expected weights (nats)", y="test NLL"),
-        ),
-        Section(
-            "Prior and posterior alignment",
-            "The answer tells where it came from: where there is an inference network, q points at the right slot "
-            "more often.",
-            bar_plot(
-                _groups(results, {"alignment": "p", "posterior_alignment": "q"}),
-                x="share at the right slot",
-                lowest=0.8,
-            ),
-        ),
-        Section(
-            "Noise of the gradient estimators",
-            "Trace of the covariance of the gradient over 20 repetitions, at the trained weights. Deterministic "
-            "rows are left out.",
-            bar_plot(_groups(results, {"gradient_variance": "variance"}, positive=True), x="variance", is_log=True),
-        ),
-        Section(
-            "The same example under every method",
-            "One row per query, one column per slot; crosses mark the right slots. q marks inference networks.",
-            weights_plot(_pictures(first_seed), first_seed[0].gold),
-        ),
-    ]
     lead = (
         "Queries must find one of several noisy slots of a memory and name its symbol. The network, the data and "
         "the updates are the same for every row; rows differ in site, estimator and bound."
     )
-    return render_page(f"probattn: {task}", lead, sections)
+    first_seed = [result for result in results if result.seed == results[0].seed]
+    sections = [_table_section(results, table), _curves_section(first_seed), *_summary_sections(results)]
+    pictures = Section(
+        "The same example under every method",
+        "One row per query, one column per slot; crosses mark the right slots. q marks inference networks.",
+        weights_plot(_pictures(first_seed), first_seed[0].gold),
+    )
+    return render_page(f"probattn: {task}", lead, [*sections, pictures])
+
+
+def _table_section(results: Sequence[RowResult], table: str) -> Section:
+    facts = results[0].facts
+    seeds = sorted({result.seed for result in results})
+    return Section(
+        "All methods",
+        "Numbers are nats per query on one fixed test set, means over seeds with standard deviations. 'alignment p' is "
+        "how often the largest expected weight is at the right slot when the answer is unknown, 'alignment q' the same "
+        "for an inference network that has seen the answer. The bound counts every KL at weight one.",
+        table,
+        f"Seeds {seeds}, {facts.get('updates')} updates, KL: {facts.get('kl_reduction')}. 'NLL is' says how the test "
+        "likelihood was computed: exact by enumeration, plug-in for deterministic weights, Monte Carlo with 32 draws.",
+    )
+
+
+def _curves_section(results: Sequence[RowResult]) -> Section:
+    curves = {result.row: result.curve for result in results}
+    return Section(
+        "Training",
+        "Bound on the training batches. Rows with different bounds are not on one scale: a hard or variational bound "
+        "lies below the likelihood it bounds.",
+        curve_plot(curves, x="update", y="bound (nats per query)", lowest=-3.5),
+    )
+
+
+def _summary_sections(results: Sequence[RowResult]) -> list[Section]:
+    alignment = _groups(results, {"alignment": "p", "posterior_alignment": "q"})
+    variance = _groups(results, {"gradient_variance": "variance"}, positive=True)
+    sections = [
+        Section(
+            "Likelihood against entropy of the alignment",
+            "How peaked the expected weights are, and how well the answer is predicted.",
+            scatter_plot(_pairs(results, "entropy", "nll"), x="entropy of the expected weights (nats)", y="test NLL"),
+        ),
+        Section(
+            "Prior and posterior alignment",
+            "How often the largest weight is at the right slot, before (p) and after (q) the answer is seen.",
+            bar_plot(alignment, x="share at the right slot", lowest=0.8),
+        ),
+    ]
+    if variance:
+        sections.append(
+            Section(
+                "Noise of the gradient estimators",
+                "Trace of the covariance of the gradient over 20 repetitions, at the trained weights. Deterministic "
+                "rows are left out.",
+                bar_plot(variance, x="variance", is_log=True),
+            )
+        )
+    return sections
 
 
 def _pairs(results: Sequence[RowResult], x: str, y: str) -> dict[str, tuple[float, float]]:

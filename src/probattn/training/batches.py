@@ -78,15 +78,11 @@ class Dealer:
     def _indexed(self, batches: Any, epoch: int, start: int) -> Iterator[tuple[Callable[[int], Any], int, bool]]:
         total = len(batches)
         for begin in range(start, total, self.width):
-
-            def get(place: int, begin: int = begin) -> Any:
-                with seeded(DATA, self.seed, epoch, begin + place):
-                    return batches[begin + place]
-
             end = min(begin + self.width, total)
-            yield get, end - begin, end == total
+            yield lambda place, begin=begin: batches[begin + place], end - begin, end == total
 
     def _streamed(self, batches: Any, epoch: int, start: int) -> Iterator[tuple[Callable[[int], Any], int, bool]]:
+        # One window is read ahead to see the end, so what the iterable draws must not touch the noise of the steps.
         def take() -> Iterator[Any]:
             with seeded(DATA, self.seed, epoch):
                 iterator = iter(batches)

@@ -164,7 +164,9 @@ class CheckpointStore:
             with atomic_folder(path, purpose=f"update {snapshot.update}") as folder:
                 _write(folder, snapshot)
             write_pointer(self.folder / "latest", path.name)
-            if snapshot.best is not None:
+            if snapshot.best is None:
+                (self.folder / "best").unlink(missing_ok=True)
+            else:
                 write_pointer(self.folder / "best", self.path(snapshot.best).name)
             self._prune(snapshot.update)
         except (OutputError, OSError) as error:

@@ -15,6 +15,7 @@ from probattn.training.batches import move
 from probattn.training.errors import OutputError
 from probattn.training.files import write_bytes, write_json, write_weights
 from probattn.training.model_folder import load_weights
+from probattn.training.optim import set_trainable
 from probattn.training.randomness import RandomState, capture, restore
 from probattn.training.stage import Stage
 from probattn.training.task import Task
@@ -130,8 +131,8 @@ def replay_failure(task: Task, folder: Path | str, *, stages: Sequence[Stage], r
     load_weights(task.model, folder)
     for name, module in stage.modules().items():
         module.load_state_dict(saved["modules"][name])
+    set_trainable(task.model, stage)
     task.model.train()
-    task.model.zero_grad(set_to_none=True)
     device = next(task.model.parameters()).device
     before, losses = capture(), []
     try:

@@ -90,9 +90,10 @@ class Journal:
                 f"cannot write {self.path}: {error.strerror}. The run stopped at update {update}; its checkpoints are "
                 "intact. Make room and run the same command again to resume."
             ) from error
-        for name, value in {**values, **speed}.items() if self._board is not None else ():
-            if isinstance(value, int | float):
-                self._board.add_scalar(f"{kind}/{name}", value, update)
+        if self._board is not None:
+            for name, value in {**values, **speed}.items():
+                if isinstance(value, int | float):
+                    self._board.add_scalar(f"{kind}/{name}", value, update)
 
     def sync(self) -> int:
         """Make sure that the lines so far are on the disk; returns their length in bytes."""
@@ -122,15 +123,13 @@ class Progress:
 
     Args:
         title: Name of the stage.
-        total: Updates in the stage, None if not known.
         done: Updates that an earlier run did.
         is_shown: False for silence; a terminal is needed in any case.
     """
 
-    def __init__(self, title: str, total: int | None, *, done: int, is_shown: bool) -> None:
-        self._bar = tqdm(
-            total=total, initial=done, desc=title, unit="update", disable=None if is_shown else True, dynamic_ncols=True
-        )
+    def __init__(self, title: str, done: int, *, is_shown: bool) -> None:
+        hidden = None if is_shown else True  # None lets tqdm look for a terminal
+        self._bar = tqdm(initial=done, desc=title, unit="update", disable=hidden, dynamic_ncols=True)
 
     def __enter__(self) -> "Progress":
         return self
@@ -140,8 +139,9 @@ class Progress:
     ) -> None:
         self._bar.close()
 
-    def advance(self) -> None:
-        """One update more."""
+    def advance(self, total: int | None) -> None:
+        """One update more, out of `total` if that is known."""
+        self._bar.total = total
         self._bar.update()
 
     def show(self, values: Mapping[str, Any]) -> None:

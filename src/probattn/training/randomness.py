@@ -3,7 +3,7 @@
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -21,17 +21,18 @@ def seed_all(*key: int) -> None:
     words = np.random.SeedSequence([part & 0xFFFFFFFFFFFFFFFF for part in key]).generate_state(3, np.uint64)
     random.seed(int(words[0]))
     np.random.seed(int(words[1]) & 0xFFFFFFFF)
-    torch.manual_seed(int(words[2]) >> 1)
+    if torch.cuda.is_available():
+        torch.manual_seed(int(words[2]) >> 1)
+    else:
+        torch.default_generator.manual_seed(int(words[2]) >> 1)  # a hundred times faster, and there is no other
 
 
 def capture() -> RandomState:
     """The state of all generators, in types that `torch.load(weights_only=True)` accepts."""
-    name, keys, position, has_gauss, gauss = np.random.get_state(legacy=True)
-    state: RandomState = {
-        "python": random.getstate(),
-        "numpy": (name, torch.from_numpy(np.asarray(keys).astype(np.int64)), position, has_gauss, gauss),
-        "torch": torch.get_rng_state(),
-    }
+    numpy_state = cast(dict[str, Any], np.random.get_state(legacy=False))
+    inner = numpy_state["state"]
+    numpy_state["state"] = {**inner, "key": torch.from_numpy(inner["key"].astype(np.int64))}
+    state: RandomState = {"python": random.getstate(), "numpy": numpy_state, "torch": torch.get_rng_state()}
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         state["devices"] = torch.cuda.get_rng_state_all()
     return state
@@ -40,8 +41,8 @@ def capture() -> RandomState:
 def restore(state: RandomState) -> None:
     """Put all generators back to what `capture` returned."""
     random.setstate(state["python"])
-    name, keys, *rest = state["numpy"]
-    np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))
+    inner = state["numpy"]["state"]
+    np.random.set_state({**state["numpy"], "state": {**inner, "key": inner["key"].numpy().astype(np.uint32)}})
     torch.set_rng_state(state["torch"])
     if "devices" in state:
         torch.cuda.set_rng_state_all(state["devices"])

@@ -78,7 +78,10 @@ class TrainerSettings:
                 raise ValueError(f"TrainerSettings.{name} must be positive, got {value}")
         if not 0.0 < self.decay_factor <= 1.0:
             raise ValueError(f"TrainerSettings.decay_factor must lie in (0, 1], got {self.decay_factor}")
-        needs_metric = {"lr_schedule: plateau": self.lr_schedule == "plateau", "early_stop": self.early_stop is not None}
+        needs_metric = {
+            "lr_schedule: plateau": self.lr_schedule == "plateau",
+            "early_stop": self.early_stop is not None,
+        }
         for name, is_used in needs_metric.items():
             if is_used and (self.select_by is None or self.validate_every is None):
                 raise ValueError(f"{name} needs `select_by` (a validation metric) and `validate_every`")

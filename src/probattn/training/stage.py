@@ -110,7 +110,7 @@ class Stage:
 
     def modules(self) -> dict[str, nn.Module]:
         """Modules inside the estimators (running-mean baselines), by "stage.site.field"."""
-        found = {}
+        found: dict[str, nn.Module] = {}
         for site, estimator in self.estimators.items():
             if not dataclasses.is_dataclass(estimator):
                 continue

@@ -26,8 +26,6 @@ class LoopState:
     """Epochs completed in this stage."""
     position: int = 0
     """Batches of the current epoch that are done, over all ranks."""
-    validated_at: int | None = None
-    """Update of the last validation."""
     metrics: dict[str, float] = field(default_factory=dict)
     """Result of the last validation."""
     selection: Selection = field(default_factory=Selection)
@@ -38,6 +36,8 @@ class LoopState:
     """Length of log.jsonl."""
     train_seconds: float = 0.0
     """Time spent on updates, over all runs that were resumed."""
+    window_seconds: float = 0.0
+    """The same since the last line of the log."""
 
     def clock(self, stage: Stage, total: int | None) -> Clock:
         """How far the stage is; `total` is the number of batches in this epoch."""

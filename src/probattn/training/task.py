@@ -44,8 +44,8 @@ class Task(Protocol):
     def batches(self, epoch: int) -> Iterable[Any]:
         """All batches of an epoch, a pure function of `epoch`; the engine deals them out to the ranks.
 
-        A sequence (with `len` and indices) is resumed at once, any other iterable by skipping. What is drawn here from
-        the global random generators comes from a stream of its own, keyed by seed, epoch and position.
+        A sequence (with `len` and indices) is resumed at once, any other iterable by skipping. Inside this call the
+        global random generators are seeded with the settings' seed and the epoch, for tasks that shuffle with them.
         """
         ...
 

@@ -1,0 +1,249 @@
+"""Noun phrases in both languages: pronouns, names, and nouns with determiners and adjectives that agree."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from .chooser import Chooser
+from .determiners import ARTICLE, Determiner, draw_determiner
+from .english import choose_article
+from .german import Case, decline_adjective, decline_noun
+from .lexicon import Noun
+from .tokens import Token, Tokens, place_phrase
+
+__all__ = ["NounPhrase", "draw_common", "draw_name", "draw_noun_phrase", "draw_pronoun", "draw_several", "join_phrases"]
+
+
+@dataclass(frozen=True)
+class NounPhrase:
+    """A noun phrase in the case and role that it was drawn for.
+
+    Attributes:
+        german: Its words.
+        english: Its words, relative clause included.
+        person: Grammatical person in German.
+        is_plural: Number in German.
+        english_person: Person in English; differs for the polite Sie.
+        is_english_plural: Number in English; differs for nouns such as glasses.
+        gender: "m", "f" or "n".
+        name: Meaning class it was drawn from, "" for pronouns.
+        noun: The noun, None for pronouns and names.
+        has_article: Whether it opens with a definite article, which prepositions may absorb (in dem, im).
+        is_pronoun: Whether it is a personal pronoun.
+        is_definite: Whether it goes before negation in the middle field.
+        relative: German relative clause between its commas; kept apart because it may move to the end.
+    """
+
+    german: Tokens
+    english: Tokens
+    person: int = 3
+    is_plural: bool = False
+    english_person: int = 3
+    is_english_plural: bool = False
+    gender: str = "m"
+    name: str = ""
+    noun: Noun | None = None
+    has_article: bool = False
+    is_pronoun: bool = False
+    is_definite: bool = True
+    relative: Tokens = ()
+
+    @property
+    def german_full(self) -> Tokens:
+        """The German words with the relative clause in its place."""
+        return self.german + self.relative
+
+
+class Pronoun(NamedTuple):
+    """Nominative, accusative and dative; English subject and object; features."""
+
+    forms: str
+    english: str
+    person: int = 3
+    is_plural: bool = False
+    english_person: int = 3
+    gender: str = "m"
+
+
+PEOPLE = (
+    Pronoun("er ihn ihm", "he him"),
+    Pronoun("ich mich mir", "I me", 1, False, 1),
+    Pronoun("sie sie ihr", "she her", gender="f"),
+    Pronoun("wir uns uns", "we us", 1, True, 1),
+    Pronoun("sie sie ihnen", "they them", 3, True),
+    Pronoun("du dich dir", "you you", 2, False, 2),
+    Pronoun("ihr euch euch", "you you", 2, True, 2),
+    Pronoun("Sie Sie Ihnen", "you you", 3, True, 2),
+)
+THINGS = (
+    Pronoun("es es ihm", "it it", gender="n"),
+    Pronoun("er ihn ihm", "it it"),
+    Pronoun("sie sie ihr", "it it", gender="f"),
+    Pronoun("sie sie ihnen", "they them", 3, True),
+)
+SOMEBODY = (
+    Pronoun("jemand jemanden jemandem", "someone someone"),
+    Pronoun("niemand niemanden niemandem", "no_one no_one"),
+)
+SOMETHING = (
+    Pronoun("etwas etwas etwas", "something something", gender="n"),
+    Pronoun("alles alles allem", "everything everything", gender="n"),
+    Pronoun("nichts nichts nichts", "nothing nothing", gender="n"),
+)
+CASES: tuple[Case, ...] = ("nom", "acc", "dat")
+
+
+def make_pronoun(chooser: Chooser, pronoun: Pronoun, *, case: Case, is_subject: bool, is_personal: bool) -> NounPhrase:
+    """Builds the phrase; `is_subject` is the role in English."""
+    key = (chooser.key(),)
+    german = pronoun.forms.split()[CASES.index(case)]
+    english = pronoun.english.split()[0 if is_subject else 1]
+    return NounPhrase(
+        german=(Token(german, key),),
+        english=tuple(Token(word, key) for word in english.split("_")),
+        person=pronoun.person,
+        is_plural=pronoun.is_plural,
+        english_person=pronoun.english_person,
+        is_english_plural=pronoun.is_plural,
+        gender=pronoun.gender,
+        is_pronoun=is_personal,
+        is_definite=is_personal,
+    )
+
+
+def draw_pronoun(chooser: Chooser, *, case: Case, is_subject: bool, is_person: bool, avoid: int = 0) -> NounPhrase:
+    """A personal pronoun that does not stand for the speaker (avoid=1) or the hearer (avoid=2)."""
+    choices = PEOPLE if is_person else THINGS
+    pronoun = chooser.zipf([item for item in choices if item.english_person != avoid or avoid == 3])
+    return make_pronoun(chooser, pronoun, case=case, is_subject=is_subject, is_personal=True)
+
+
+def draw_name(chooser: Chooser) -> NounPhrase:
+    """The name of a person."""
+    kind = "woman" if chooser.chance(0.5) else "man"
+    german, english = place_phrase(chooser, chooser.zipf(chooser.lexicon.phrases[kind]))
+    return NounPhrase(german, english, gender="f" if kind == "woman" else "m")
+
+
+def draw_common(
+    chooser: Chooser, name: str, *, case: Case, determiner: Determiner | None = None, is_plain: bool = False
+) -> NounPhrase:
+    """A noun with determiner and adjectives.
+
+    Args:
+        chooser: Makes the choices.
+        name: Meaning class of the noun.
+        case: Case in German.
+        determiner: Drawn where it is None.
+        is_plain: Leaves the adjectives out.
+    """
+    noun = chooser.noun(name)
+    is_plural = noun.gender == "p" or (noun.plural is not None and chooser.chance(0.27))
+    if determiner is None:
+        determiner = draw_determiner(chooser, noun, name=name, is_plural=is_plural)
+    elif not determiner.english:
+        is_plural = True
+    gender = "p" if is_plural else noun.gender
+    many_english = is_plural or noun.is_english_plural
+    key, article_key = (chooser.key(),), (chooser.key(),)
+    german_words, english_words = _draw_adjectives(
+        chooser,
+        _adjective_class(chooser, noun, name),
+        determiner=determiner,
+        case=case,
+        gender=gender,
+        is_plain=is_plain,
+    )
+    words = noun.english_plural if many_english else noun.english
+    english = (*english_words, *(Token(word, key) for word in words))
+    opening = determiner.plural_english if many_english else determiner.english
+    if opening == ("a",):
+        opening = (choose_article(english[0].text) if noun.plural else "any",)
+    form = determiner.decline(case, gender)
+    # Without an English counterpart (eine Brille, glasses) the German article belongs to the noun, loosely.
+    first = Token(form, article_key) if opening else Token(form, (), key)
+    return NounPhrase(
+        german=(*((first,) if form else ()), *german_words, Token(decline_noun(noun, case, is_plural=is_plural), key)),
+        english=(*(Token(word, article_key) for word in opening), *english),
+        is_plural=is_plural,
+        is_english_plural=many_english,
+        gender=noun.gender,
+        name=name,
+        noun=noun,
+        has_article=determiner is ARTICLE,
+        is_definite=determiner.is_definite,
+    )
+
+
+def _adjective_class(chooser: Chooser, noun: Noun, name: str) -> str:
+    """The class whose adjectives fit; small classes fall back on the noun's first one."""
+    return name if len(chooser.lexicon.adjectives.get(name, ())) > 4 else noun.classes[0]
+
+
+def _draw_adjectives(
+    chooser: Chooser, name: str, *, determiner: Determiner, case: Case, gender: str, is_plain: bool
+) -> tuple[Tokens, Tokens]:
+    """Up to two adjectives, the second one after "und"; now and then an adverb of degree before the first."""
+    choices = chooser.lexicon.adjectives.get(name, ())
+    count = 0 if is_plain or not choices else chooser.weigh(((0, 0.66), (1, 0.29), (2, 0.05)))
+    german: Tokens = ()
+    english: Tokens = ()
+    if count and not determiner.is_bare and chooser.chance(0.1):
+        degree = next(item for item in chooser.lexicon.phrases["degree"] if item.german == ("sehr",))
+        german, english = place_phrase(chooser, degree)
+    seen: set[str] = set()
+    for number in range(count):
+        adjective = chooser.zipf(choices)
+        if adjective.german in seen or adjective.english in seen:
+            break
+        seen |= {adjective.german, adjective.english}
+        if number:
+            key = (chooser.key(),)
+            german, english = (*german, Token("und", key)), (*english, Token("and", key))
+        key = (chooser.key(),)
+        form = decline_adjective(adjective.stem, determiner.strength, case=case, gender=gender)
+        german, english = (*german, Token(form, key)), (*english, Token(adjective.english, key))
+    return german, english
+
+
+def draw_noun_phrase(
+    chooser: Chooser, classes: tuple[str, ...], *, case: Case, is_subject: bool = False, avoid: int = 0
+) -> NounPhrase:
+    """A noun phrase whose head is of one of the meaning classes.
+
+    Args:
+        chooser: Makes the choices.
+        classes: Meaning classes, all alike.
+        case: Case in German.
+        is_subject: Whether it is the subject in English.
+        avoid: Person that a pronoun must not have: that of the subject, for objects.
+    """
+    name = chooser.pick(classes)
+    is_person = name == "person"
+    weights = (0.34, 0.03, 0.2, 0.43) if is_person else (0.06, 0.02, 0.0, 0.92)
+    kind = chooser.weigh(tuple(zip(("pronoun", "indefinite", "name", "noun"), weights, strict=True)))
+    if kind == "pronoun" and name not in ("game", "language", "money"):
+        return draw_pronoun(chooser, case=case, is_subject=is_subject, is_person=is_person, avoid=avoid)
+    if kind == "indefinite" and (is_person or not is_subject):
+        pronoun = chooser.zipf(SOMEBODY if is_person else SOMETHING)
+        return make_pronoun(chooser, pronoun, case=case, is_subject=is_subject, is_personal=False)
+    if kind == "name":
+        return draw_name(chooser)
+    return draw_common(chooser, name, case=case)
+
+
+def draw_several(chooser: Chooser, *, case: Case) -> NounPhrase:
+    """Two people: Anna und ihr Bruder."""
+    first = draw_name(chooser) if chooser.chance(0.6) else draw_common(chooser, "person", case=case, is_plain=True)
+    second = draw_name(chooser) if chooser.chance(0.4) else draw_common(chooser, "person", case=case, is_plain=True)
+    return join_phrases(chooser, first, second)
+
+
+def join_phrases(chooser: Chooser, first: NounPhrase, second: NounPhrase) -> NounPhrase:
+    """Both with "und" between them; the whole is plural."""
+    key = (chooser.key(),)
+    return NounPhrase(
+        german=(*first.german, Token("und", key), *second.german),
+        english=(*first.english, Token("and", key), *second.english),
+        is_plural=True,
+        is_english_plural=True,
+    )

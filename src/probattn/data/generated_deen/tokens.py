@@ -1,0 +1,75 @@
+"""Words that know what they are linked to, and what becomes of them when a sentence is complete.
+
+Phrases of both languages are built together: a German and an English word that translate each other get the same key.
+The grammar may then order each side as it likes; the alignment is read off the keys at the end.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from .chooser import Chooser
+from .lexicon import Phrase
+
+__all__ = ["Token", "Tokens", "capitalise", "drop_commas", "link", "place_phrase"]
+
+
+class Token(NamedTuple):
+    """One word.
+
+    Attributes:
+        text: As written.
+        sure: Keys of which a word on the other side with the same sure key is a sure link.
+        possible: Keys that give possible links: do-support, the auxiliary of a perfect that English says as a past.
+    """
+
+    text: str
+    sure: tuple[int, ...] = ()
+    possible: tuple[int, ...] = ()
+
+
+Tokens = tuple[Token, ...]
+
+
+def place_phrase(chooser: Chooser, phrase: Phrase) -> tuple[Tokens, Tokens]:
+    """The words of a fixed phrase in both languages, linked."""
+    keys = [chooser.key() for _ in phrase.german]
+    german = tuple(Token(word, (key,)) for word, key in zip(phrase.german, keys, strict=True))
+    english = tuple(
+        Token(word, tuple(keys[i] for i, j in phrase.links if j == position))
+        for position, word in enumerate(phrase.english)
+    )
+    return german, english
+
+
+def link(source: Sequence[Token], target: Sequence[Token]) -> tuple[frozenset[tuple[int, int]], ...]:
+    """The sure links and the links that are only possible, as (source position, target position)."""
+    sure: set[tuple[int, int]] = set()
+    possible: set[tuple[int, int]] = set()
+    for j, word in enumerate(target):
+        strong, weak = set(word.sure), set(word.possible)
+        if not strong and not weak:
+            continue
+        for i, other in enumerate(source):
+            if not strong.isdisjoint(other.sure):
+                sure.add((i, j))
+            elif not (strong | weak).isdisjoint(other.sure + other.possible):
+                possible.add((i, j))
+    return frozenset(sure), frozenset(possible)
+
+
+def drop_commas(tokens: Iterable[Token]) -> list[Token]:
+    """Leaves one comma where two clauses end together, and none before the end of the sentence."""
+    kept: list[Token] = []
+    for token in tokens:
+        if kept and kept[-1].text == "," and token.text in (",", ".", "!", "?"):
+            last = kept.pop()
+            if token.text == ",":
+                token = token._replace(sure=token.sure + last.sure)
+        kept.append(token)
+    return kept
+
+
+def capitalise(tokens: Sequence[Token]) -> list[Token]:
+    """Writes the first word with a capital."""
+    first = tokens[0]
+    return [first._replace(text=first.text[0].upper() + first.text[1:]), *tokens[1:]]

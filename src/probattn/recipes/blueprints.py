@@ -1,0 +1,108 @@
+"""Priors and posteriors before their sizes are known: a YAML row names the kind, the sizes are filled in later."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Literal
+
+from probattn.core import Unit
+from probattn.distributions import Family, PriorFamily
+from probattn.nn import Bilinear, BiLSTM, Conditional, Fixed, FromScores, InferenceNetwork, KeyPrior, Site
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Widths that a conditional may need."""
+
+    embedding: int
+    """Of source and target words."""
+    encoder: int
+    """Of one direction of the encoder; keys have twice as many features."""
+    dropout: float
+    """Of inference networks with several layers."""
+
+
+class ConditionalBlueprint(ABC):
+    """Builds a prior or a posterior for given sizes."""
+
+    @abstractmethod
+    def build(self, sizes: Sizes) -> Conditional:
+        """The module."""
+
+
+@dataclass(frozen=True)
+class Scores(ConditionalBlueprint):
+    """The attention scores as a distribution (`FromScores`)."""
+
+    family: Family
+
+    def build(self, sizes: Sizes) -> FromScores:
+        """The module."""
+        return FromScores(self.family)
+
+
+@dataclass(frozen=True)
+class Constant(ConditionalBlueprint):
+    """The same prior everywhere (`Fixed`)."""
+
+    family: PriorFamily
+    psi: float
+
+    def build(self, sizes: Sizes) -> Fixed:
+        """The module."""
+        return Fixed(self.family, self.psi)
+
+
+@dataclass(frozen=True)
+class Keys(ConditionalBlueprint):
+    """A contextual prior from the encoder states (`KeyPrior`)."""
+
+    family: PriorFamily
+    hidden_dim: int = 5
+
+    def build(self, sizes: Sizes) -> KeyPrior:
+        """The module."""
+        return KeyPrior(2 * sizes.encoder, self.family, hidden_dim=self.hidden_dim)
+
+
+@dataclass(frozen=True)
+class SourceAndTarget(ConditionalBlueprint):
+    """An inference network: biLSTMs of its own over source and target, a bilinear score (Deng et al., Sec. 4)."""
+
+    family: Family
+    num_layers: int = 1
+
+    def build(self, sizes: Sizes) -> InferenceNetwork:
+        """The module."""
+
+        def encoder() -> BiLSTM:
+            return BiLSTM(sizes.embedding, sizes.encoder, num_layers=self.num_layers, dropout=sizes.dropout)
+
+        score = Bilinear(2 * sizes.encoder, 2 * sizes.encoder)
+        return InferenceNetwork(score, self.family, target_encoder=encoder(), memory_encoder=encoder())
+
+
+@dataclass(frozen=True)
+class SiteBlueprint:
+    """A site before its sizes are known."""
+
+    prior: ConditionalBlueprint | None
+    """p; null for no KL."""
+    posterior: ConditionalBlueprint | None = None
+    """q; null for q = p."""
+    predictive: Literal["prior", "posterior"] | None = None
+    """Which one predicts; null for the site's own rule."""
+    unit: Unit = "step"
+    """What a draw belongs to."""
+    feeds_state: bool = False
+    """Whether the draw enters the recurrence."""
+
+    def build(self, name: str, sizes: Sizes) -> Site:
+        """The site."""
+        return Site(
+            name,
+            prior=None if self.prior is None else self.prior.build(sizes),
+            posterior=None if self.posterior is None else self.posterior.build(sizes),
+            predictive=self.predictive,
+            unit=self.unit,
+            feeds_state=self.feeds_state,
+        )
