@@ -23,7 +23,7 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $@
 
 demo: $(STAMP)  ## train every method on key-value recall; report in runs/recall/
-	$(BIN)/python -m probattn.recipes.recall compare
+	$(BIN)/probattn compare recall
 
 test: lint types  ## lint, type check and the default test suite
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)

@@ -8,7 +8,7 @@ import json
 import sys
 from pathlib import Path
 
-from probattn.recipes.comparison import rows_of
+from probattn.recipes.recall import RECIPE
 from probattn.recipes.report import render_markdown
 from probattn.recipes.results import RowResult
 
@@ -32,9 +32,9 @@ def estimators() -> str:
         )
     size = record["model"]
     note = (
-        f"{record['repetitions']} gradients each on a random model with {size['examples']} x {size['steps']} alignments over "
-        f"{size['slots']} slots, seed {record['seed']}, float64; relative to the exact gradient's norm (bias) and squared norm "
-        f"(variance). Made by `{record['command']}`."
+        f"{record['repetitions']} gradients each on a random model with {size['examples']} x {size['steps']} "
+        f"alignments over {size['slots']} slots, seed {record['seed']}, float64; relative to the exact gradient's "
+        f"norm (bias) and squared norm (variance). Made by `{record['command']}`."
     )
     return "\n".join(lines) + f"\n\n{note}\n"
 
@@ -44,16 +44,16 @@ def recall() -> str:
     folder = ROOT / "results" / "recall"
     results = []
     commits = set()
-    for row in rows_of("recall"):
+    for row in RECIPE.rows:
         for path in sorted(folder.glob(f"{row}-seed*.json")):
             record = json.loads(path.read_text())
             commits.add(record["commit"])
             results.append(RowResult(**record["result"]))
     seeds = sorted({result.seed for result in results})
     note = (
-        f"Seeds {seeds}, {results[0].facts['updates']} updates, means and standard deviations over seeds; nats per query on a "
-        "fixed test set of 6,000 queries. Made by "
-        f"`python -m probattn.recipes.recall compare --num_seeds {len(seeds)} --output results/recall`."
+        f"Seeds {seeds}, {results[0].facts['updates']} updates, means and standard deviations over seeds; nats per "
+        f"query on a fixed test set of 6,000 queries. Made by `probattn compare recall --num_seeds {len(seeds)} "
+        "--output results/recall`."
     )
     return f"{render_markdown(results)}\n{note}\n"
 

@@ -1,28 +1,31 @@
 """The recall recipe as a user runs it: every row trains a little, results resume, wrong input is named."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from probattn import cli
 from probattn.recipes import recall
-from probattn.recipes.comparison import CONFIGS, load_settings, rows_of
+from probattn.recipes.recipe import CONFIGS
 from probattn.recipes.results import RowResult, summarise
 
-ROWS = rows_of("recall")
+RECIPE = recall.RECIPE
+NOWHERE = Path("unused")
 
 
 def settings(row: str, **overrides: object) -> recall.RecallSettings:
-    return load_settings(recall.RecallSettings, CONFIGS / "recall" / f"{row}.yaml", overrides)
+    built: recall.RecallSettings = RECIPE.load(RECIPE.configs(row, None), overrides)[0]
+    return built
 
 
-@pytest.mark.parametrize("row", ROWS)
+@pytest.mark.parametrize("row", RECIPE.rows)
 def test_every_row_trains(row: str) -> None:
     overrides: dict[str, object] = {"updates": 12, "batch_size": 16}
     if row.startswith("relaxed"):
         overrides["pretrain_updates"] = 4
-    result = recall.train(settings(row, **overrides), show_progress=False)
+    result = recall.train(settings(row, **overrides), NOWHERE, False)
     assert result.row == row
     assert all(value == value for value in result.metrics.values()), result.metrics
     assert result.metrics["nll"] < 5.0
@@ -33,7 +36,7 @@ def test_every_row_trains(row: str) -> None:
 
 def test_the_same_seed_gives_the_same_result_and_another_one_does_not() -> None:
     def metrics(seed: int) -> dict[str, float]:
-        result = recall.train(settings("variational-sample", updates=5, seed=seed), show_progress=False)
+        result = recall.train(settings("variational-sample", updates=5, seed=seed), NOWHERE, False)
         return {key: value for key, value in result.metrics.items() if key != "seconds"}
 
     assert metrics(1) == metrics(1)
@@ -47,32 +50,60 @@ def test_order_lists_every_row_once() -> None:
 
 @pytest.mark.recipe
 def test_compare_writes_table_and_report_and_resumes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["compare", "--rows", "soft", "variational-enum", "--updates", "10", "--output", str(tmp_path)]
-    recall.main([*command, "--workers", "2"])
+    words = [
+        "compare",
+        "recall",
+        "--rows",
+        "soft",
+        "variational-enum",
+        "--set",
+        "updates=10",
+        "--output",
+        str(tmp_path),
+    ]
+    cli.main([*words, "--workers", "2"])
     table = capsys.readouterr().out
     assert "| soft" in table and "| variational-enum" in table and "report.html" in table
     page = (tmp_path / "report.html").read_text()
     assert "variational-enum (q)" not in table and page.count("<svg") == 4
     stamp = (tmp_path / "soft-seed0.json").stat().st_mtime_ns
     (tmp_path / "variational-enum-seed0.json").write_text('{"fingerprint": "cut')  # as after a crash of another program
-    recall.main([*command, "--workers", "1"])
+    cli.main([*words, "--workers", "1"])
     captured = capsys.readouterr()
     assert "1 of 2 results were there already" in captured.out
     assert "is not a result file" in captured.err
     assert (tmp_path / "soft-seed0.json").stat().st_mtime_ns == stamp
     stored = json.loads((tmp_path / "variational-enum-seed0.json").read_text())
-    assert stored["overrides"] == {"updates": 10} and stored["result"]["facts"]["bound"] == "Elbo"
+    assert stored["overrides"] == {"updates": "10"} and stored["result"]["facts"]["bound"] == "Elbo"
 
 
-def test_unknown_rows_keys_and_files_are_named(tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match="unknown rows \\['sft'\\]"):
-        recall.main(["compare", "--rows", "sft", "--output", str(tmp_path)])
-    with pytest.raises(SystemExit, match="no config file 'recall/nothing'"):
-        recall.main(["train", "--config", "recall/nothing"])
-    with pytest.raises(SystemExit, match="updatez"):
-        recall.main(["train", "--config", "recall/soft", "updatez=3"])
-    with pytest.raises(SystemExit, match="name=value"):
-        recall.main(["train", "--config", "recall/soft", "updates"])
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["compare", "recall", "--rows", "sft"], "'recall' has no row 'sft'. Did you mean 'soft'"),
+        (["train", "recall/nothing"], "'recall' has no row 'nothing'"),
+        (["train", "recall"], "expected RECIPE/ROW"),
+        (["train", "recal/soft"], "expected RECIPE/ROW"),
+        (["train", "recall/soft", "updatez=3"], "updatez"),
+        (["train", "recall/soft", "updatez=3"], "Did you mean 'updates'"),
+        (["train", "recall/soft", "learning_rate=fast"], "learning_rate"),
+        (["train", "recall/soft", "updates"], "name=value"),
+        (["train", "recall/soft", "--config", "absent.yaml"], "no such config file: absent.yaml"),
+        (["train", "recall/soft", "--scale", "huge"], "'recall' has no scale 'huge'"),
+    ],
+)
+def test_wrong_words_are_named(words: list[str], message: str) -> None:
+    with pytest.raises(SystemExit, match=re.escape(message)):
+        cli.main(words)
+
+
+def test_train_writes_its_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    extra = tmp_path / "own.yaml"
+    extra.write_text("# my own setting\nupdates: 3\n")
+    cli.main(["train", "recall/marginal", "seed=2", "--config", str(extra), "--output", str(tmp_path / "run")])
+    stored = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert (stored["row"], stored["seed"], stored["facts"]["updates"]) == ("marginal", 2, 3)
+    assert json.loads(capsys.readouterr().out) == stored
 
 
 def test_summary_over_seeds() -> None:
@@ -88,6 +119,6 @@ def test_summary_over_seeds() -> None:
 def test_command_line_lists_rows(capsys: pytest.CaptureFixture[str]) -> None:
     cli.main(["ls"])
     listed = capsys.readouterr().out
-    assert all(row in listed for row in ROWS)
-    with pytest.raises(SystemExit, match="unknown command 'trian'"):
-        cli.main(["trian"])
+    assert all(row in listed for row in RECIPE.rows)
+    cli.main([])
+    assert "probattn compare recall" in capsys.readouterr().out

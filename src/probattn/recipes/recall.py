@@ -1,8 +1,8 @@
 """Key-value recall: every method of the library on one small task, in minutes.
 
-    python -m probattn.recipes.recall compare                      # all rows, a table and an HTML report
-    python -m probattn.recipes.recall compare --rows soft marginal --num_seeds 3
-    python -m probattn.recipes.recall train --config recall/variational-sample seed=1
+    probattn compare recall                                  # all rows, a table and an HTML report
+    probattn compare recall --rows soft marginal --num_seeds 3
+    probattn train recall/variational-sample seed=1
 
 A row is a YAML file in `recipes/configs/recall/`. Rows differ in sites, estimators and bounds only; network, data,
 updates and learning rate are the same for all. All numbers are nats per query on a fixed test set.
@@ -11,6 +11,7 @@ updates and learning rate are the same for all. All numbers are nats per query o
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import torch
 from tqdm import tqdm
@@ -20,7 +21,8 @@ from probattn.data.recall import RecallBatch, RecallTask
 from probattn.metrics import alignment_accuracy, gradient_noise, weights_entropy
 from probattn.models.recall import RecallModel
 from probattn.nn import Site
-from probattn.recipes.comparison import run_recipe
+from probattn.recipes.recipe import Recipe
+from probattn.recipes.report import write_report
 from probattn.recipes.results import RowResult
 
 
@@ -62,8 +64,9 @@ class RecallSettings:
     """Seed of initial weights and of all noise. The data do not depend on it."""
 
 
-def train(settings: RecallSettings, *, show_progress: bool = True) -> RowResult:
-    """Train and evaluate one row."""
+def train(settings: RecallSettings, output: Path, show_progress: bool = True) -> RowResult:
+    """Train and evaluate one row; takes seconds, so nothing is kept in `output`."""
+    del output
     torch.manual_seed(settings.seed)
     task = settings.task
     model = RecallModel(
@@ -157,10 +160,4 @@ def _pictures(settings: RecallSettings, model: RecallModel) -> dict[str, list[li
     return {kind: [[round(float(w), 4) for w in row] for row in weights[kind][0]] for kind in weights}
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Command line of this recipe."""
-    run_recipe("recall", RecallSettings, train, arguments)
-
-
-if __name__ == "__main__":
-    main()
+RECIPE = Recipe("recall", RecallSettings, train, write_report)

@@ -39,7 +39,7 @@ COLUMNS = (
 
 def write_report(task: str, results: Sequence[RowResult], output: Path) -> str:
     """Write `report.html` and `table.md`; return the table and where the report is, for the terminal."""
-    header, rows, best = _table(results)
+    header, rows, best = table_cells(results, COLUMNS)
     output.mkdir(parents=True, exist_ok=True)
     text = render_markdown(results)
     (output / "table.md").write_text(text)
@@ -47,19 +47,23 @@ def write_report(task: str, results: Sequence[RowResult], output: Path) -> str:
     return f"{text}\nReport: {output / 'report.html'}"
 
 
-def render_markdown(results: Sequence[RowResult]) -> str:
+def render_markdown(results: Sequence[RowResult], columns: Sequence[Column] = COLUMNS) -> str:
     """The table of a comparison as Markdown."""
-    header, rows, _ = _table(results)
+    header, rows, _ = table_cells(results, columns)
     return _as_markdown(header, rows)
 
 
-def _table(results: Sequence[RowResult]) -> tuple[list[str], list[list[str]], list[tuple[int, int]]]:
+def table_cells(
+    results: Sequence[RowResult], columns: Sequence[Column]
+) -> tuple[list[str], list[list[str]], list[tuple[int, int]]]:
+    """Header, rows and the (row, column) places of the best values of a table."""
     names = list(dict.fromkeys(result.row for result in results))
     first = {result.row: result for result in reversed(results)}
-    header = ["row", "NLL is", *(column.title for column in COLUMNS)]
-    rows = [[name, str(first[name].facts.get("test_nll", ""))] for name in names]
+    has_kind = any("test_nll" in result.facts for result in results)
+    header = ["row", *(["NLL is"] if has_kind else []), *(column.title for column in columns)]
+    rows = [[name, *([str(first[name].facts.get("test_nll", ""))] if has_kind else [])] for name in names]
     best = []
-    for j, column in enumerate(COLUMNS, start=2):
+    for j, column in enumerate(columns, start=len(rows[0])):
         values = summarise(results, column.metric)
         for row, name in zip(rows, names, strict=True):
             row.append(str(values[name]) if name in values else "-")

@@ -1,12 +1,13 @@
 """Translation with latent alignment: Deng et al. 2018 complete, and Bayesian attention, on one network.
 
-    python -m probattn.recipes.translation train --config translation/soft --config translation/scale/demo
-    python -m probattn.recipes.translation compare --scale demo
+    probattn train translation/variational-enum --scale demo
+    probattn compare translation --rows soft marginal variational-enum --scale demo
 
 A row is a YAML file in `recipes/configs/translation/`, a scale one in its folder `scale/`. A run is resumed where it
 stopped.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -22,6 +23,8 @@ from probattn.metrics import exact_ppl
 from probattn.models import Readout, Seq2Seq
 from probattn.nn import Additive, BiLSTM
 from probattn.recipes.blueprints import SiteBlueprint, Sizes
+from probattn.recipes.recipe import Recipe
+from probattn.recipes.results import RowResult
 from probattn.recipes.translation_data import Corpus, CorpusSettings, load_corpus
 from probattn.recipes.translation_eval import (
     DecodingSettings,
@@ -31,7 +34,8 @@ from probattn.recipes.translation_eval import (
     run,
     to_output_ids,
 )
-from probattn.training import Stage, StepOutput, Trainer, TrainerSettings
+from probattn.recipes.translation_report import write_report
+from probattn.training import Stage, StepOutput, Trainer, TrainerSettings, load_weights
 
 
 @dataclass(frozen=True)
@@ -203,8 +207,8 @@ def engine_stages(settings: TranslationSettings) -> list[Stage]:
     ]
 
 
-def train(settings: TranslationSettings, output: Path, *, show_progress: bool = True) -> Mapping[str, Any]:
-    """Train a row (or go on with it) and evaluate the best checkpoint."""
+def train(settings: TranslationSettings, output: Path, show_progress: bool = True) -> RowResult:
+    """Train a row (or go on with it) and evaluate the best checkpoint on the test split."""
     corpus = load_corpus(settings.corpus)
     task = TranslationTask(settings, corpus)
     trainer = Trainer(
@@ -215,6 +219,9 @@ def train(settings: TranslationSettings, output: Path, *, show_progress: bool = 
         show_progress=show_progress,
     )
     result = trainer.run()
+    if not result.is_finished:
+        raise SystemExit(f"the time was up after {result.updates} updates; run the same command again to go on")
+    load_weights(task.model, result.best)
     task.model.eval()
     metrics = evaluate_model(
         task.model,
@@ -223,6 +230,34 @@ def train(settings: TranslationSettings, output: Path, *, show_progress: bool = 
         decoding=settings.decoding,
         train_estimator=settings.stages[-1].estimators[task.model.weights.name],
     )
-    facts = {"updates": result.updates, "epochs": result.epochs, "train_seconds": result.train_seconds}
-    parameters = sum(parameter.numel() for parameter in task.model.parameters())
-    return {**facts, "parameters": parameters, **metrics}
+    facts = {
+        "bound": " then ".join(type(stage.bound).__name__ for stage in settings.stages),
+        "train_estimator": {name: repr(value) for name, value in settings.stages[-1].estimators.items()},
+        "test_estimator": repr(settings.test_estimator),
+        "kl_reduction": "sum over tokens, divided by sentences in the loss",
+        "corpus": settings.corpus.name,
+        "updates": result.updates,
+        "epochs": result.epochs,
+        "signature": metrics["bleu_signature"],
+        "best_checkpoint": result.best.name,
+    }
+    numbers = {name: value for name, value in metrics.items() if isinstance(value, int | float)}
+    numbers["parameters"] = sum(parameter.numel() for parameter in task.model.parameters())
+    numbers["train_seconds"] = result.train_seconds
+    return RowResult(
+        row=settings.row,
+        source=settings.source,
+        seed=settings.seed,
+        facts=facts,
+        metrics=numbers,
+        curve=validation_curve(result.log),
+    )
+
+
+def validation_curve(log: Path) -> list[tuple[int, float]]:
+    """(update, validation perplexity) pairs of a run's log."""
+    lines = (json.loads(line) for line in log.read_text().splitlines())
+    return [(line["update"], line["ppl"]) for line in lines if line["kind"] == "validation"]
+
+
+RECIPE = Recipe("translation", TranslationSettings, train, write_report, default_scale="demo")

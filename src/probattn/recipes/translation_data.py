@@ -19,7 +19,7 @@ class CorpusSettings:
     """Which text, and how it is cut into pieces."""
 
     name: Literal["generated", "multi30k", "iwslt14", "wmt10k", "files"] = "generated"
-    """generated: made on the spot, with gold alignments; multi30k, iwslt14, wmt10k: from PROBATTN_DATA; files: yours."""
+    """generated: made on the spot, with gold links; multi30k, iwslt14, wmt10k: from PROBATTN_DATA; files: yours."""
     train_size: int | None = 4000
     """Training pairs; null for all of them (not for generated)."""
     test_size: int = 400

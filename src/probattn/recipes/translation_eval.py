@@ -62,7 +62,9 @@ def to_output_ids(batch: TranslationBatch, corpus: Corpus) -> TranslationBatch:
     return TranslationBatch(**{**vars(batch), **changed})
 
 
-def run(model: Seq2Seq, batch: TranslationBatch, estimator: Estimator, *, bound: Bound | None, use_posterior: bool) -> Evaluation:
+def run(
+    model: Seq2Seq, batch: TranslationBatch, estimator: Estimator, *, bound: Bound | None, use_posterior: bool
+) -> Evaluation:
     """The model's evaluation of a batch."""
     moved = batch.to(model.device)
     return model(
@@ -212,5 +214,5 @@ def evaluate_model(
 
 
 def _predictive_bound(estimator: Estimator) -> Bound:
-    """Log-likelihood of a mixture over particles: exact for enumerated ones, a lower bound in expectation for samples."""
+    """Log-likelihood of a mixture over particles: exact if enumerated, a lower bound in expectation for samples."""
     return ImportanceWeighted() if isinstance(estimator, Pathwise) else Marginal()

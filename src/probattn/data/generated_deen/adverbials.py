@@ -143,7 +143,9 @@ def place_words(chooser: Chooser, classes: tuple[str, ...], *, is_goal: bool) ->
     rest, rest_english, motion, motion_case, motion_english = PLACES[noun_class]
     if is_goal:
         rest, case, rest_english = motion, motion_case, motion_english
-    phrase = draw_noun_phrase(chooser, (name,), case=case) if name == "person" else draw_common(chooser, name, case=case)
+    phrase = (
+        draw_noun_phrase(chooser, (name,), case=case) if name == "person" else draw_common(chooser, name, case=case)
+    )
     return govern(chooser, rest, phrase=phrase, english=(rest_english,))
 
 

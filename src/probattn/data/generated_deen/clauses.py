@@ -13,7 +13,17 @@ from .noun_phrases import NounPhrase
 from .predicates import GermanGroup, Predicate, command, english_group, german_group, zu_infinitive
 from .tokens import Token, Tokens
 
-__all__ = ["Clause", "Middle", "Order", "Part", "Slot", "order_command", "order_english", "order_german", "order_infinitive"]
+__all__ = [
+    "Clause",
+    "Middle",
+    "Order",
+    "Part",
+    "Slot",
+    "order_command",
+    "order_english",
+    "order_german",
+    "order_infinitive",
+]
 
 
 class Middle(IntEnum):
@@ -127,9 +137,7 @@ class Clause:
     english_not: Token | None = None
 
 
-def order_german(
-    clause: Clause, order: Order, *, front: Part | None = None, has_subject: bool = True
-) -> Tokens:
+def order_german(clause: Clause, order: Order, *, front: Part | None = None, has_subject: bool = True) -> Tokens:
     """The German words.
 
     Args:
@@ -141,7 +149,9 @@ def order_german(
     subject = clause.subject
     group = german_group(clause.predicate, subject.person, is_plural=subject.is_plural)
     opening = front.german if front else ()
-    middle = _middle_field(clause, front=front, has_subject=has_subject and (front is not None or order is not Order.MAIN))
+    middle = _middle_field(
+        clause, front=front, has_subject=has_subject and (front is not None or order is not Order.MAIN)
+    )
     after = tuple(token for part in clause.parts for token in part.after)
     if order is Order.FINAL:
         return opening + middle + group.closing + after

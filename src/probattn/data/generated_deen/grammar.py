@@ -234,7 +234,9 @@ def _draw_copula(chooser: Chooser, request: Request, period: Period) -> Clause:
     """is tired, becomes a doctor, looks sad."""
     name = request.subject_class
     if request.subject is None:
-        name = chooser.pick(("person", "person", "clothes", "building", "text", "dish", "animal", "vehicle", "idea", "show"))
+        name = chooser.pick(
+            ("person", "person", "clothes", "building", "text", "dish", "animal", "vehicle", "idea", "show")
+        )
         subject = relate(chooser, draw_noun_phrase(chooser, (name,), case="nom", is_subject=True))
     else:
         subject = request.subject

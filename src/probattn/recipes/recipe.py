@@ -1,0 +1,102 @@
+"""What a recipe is to the command line: settings, a training function, a report; and how its YAML files are read."""
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from jsonargparse import ArgumentError, ArgumentParser
+
+from probattn.recipes.results import RowResult
+
+CONFIGS = Path(__file__).parent / "configs"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One task of the library.
+
+    Attributes:
+        name: Also the folder of its rows in `configs/`.
+        settings: Dataclass of one row.
+        train: From settings, the run's folder and whether to show progress, to a result. Goes on where a run stopped.
+        write_report: From the recipe's name, results and a folder, to the text that ends a comparison.
+        default_scale: Which file of `configs/<name>/scale/` is used when none is named; None where there are no scales.
+    """
+
+    name: str
+    settings: type
+    train: Callable[[Any, Path, bool], RowResult]
+    write_report: Callable[[str, Sequence[RowResult], Path], str]
+    default_scale: str | None = None
+
+    @property
+    def rows(self) -> list[str]:
+        """Names of the rows, in the order of the folder's `ORDER` file, others after them."""
+        folder = CONFIGS / self.name
+        names = sorted(path.stem for path in folder.glob("*.yaml"))
+        order_file = folder / "ORDER"
+        order = order_file.read_text().split() if order_file.exists() else []
+        return [name for name in order if name in names] + [name for name in names if name not in order]
+
+    @property
+    def scales(self) -> list[str]:
+        """Names of the scales."""
+        return sorted(path.stem for path in (CONFIGS / self.name / "scale").glob("*.yaml"))
+
+    def configs(self, row: str, scale: str | None) -> list[Path]:
+        """YAML files of a row at a scale; the later one wins.
+
+        Raises:
+            SystemExit: If there is no such row or scale; names the nearest.
+        """
+        files = [CONFIGS / self.name / f"{_known(row, self.rows, 'row', self.name)}.yaml"]
+        scale = self.default_scale if scale is None else scale
+        if scale is not None:
+            files.append(CONFIGS / self.name / "scale" / f"{_known(scale, self.scales, 'scale', self.name)}.yaml")
+        return files
+
+    def load(self, configs: Sequence[Path], overrides: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """Settings from YAML files with overrides, and the same as plain data, which `load` of a saved model reads.
+
+        Sites and other modules are built with the settings' seed.
+
+        Raises:
+            SystemExit: If a key or value is wrong; names it.
+        """
+        parser = ArgumentParser(exit_on_error=False, allow_abbrev=False)
+        parser.add_class_arguments(self.settings, None)
+        parser.add_argument("--config", action="config")
+        words = [word for config in configs for word in ("--config", str(config))]
+        words += [f"--{key}={value}" for key, value in overrides.items()]
+        try:
+            namespace = parser.parse_args(words)
+        except ArgumentError as error:
+            raise SystemExit(
+                f"{', '.join(config.name for config in configs)}: {error}{self._hint(str(error))}"
+            ) from error
+        plain = namespace.clone()
+        plain.pop("config", None)
+        torch.manual_seed(int(namespace.seed))
+        built = parser.instantiate(namespace)
+        values = {key: getattr(built, key) for key in vars(built) if key != "config"}
+        return self.settings(**values), plain.as_dict()
+
+    def _hint(self, message: str) -> str:
+        known = list(self.settings.__dataclass_fields__)  # type: ignore[attr-defined]
+        words = [word.strip("'\".,:").lstrip("-").split("=")[0] for word in message.split()]
+        for word in words:
+            close = difflib.get_close_matches(word, known, n=1, cutoff=0.8)
+            if close and word not in known:
+                return f"\nDid you mean '{close[0]}'?"
+        return ""
+
+
+def _known(name: str, choices: Sequence[str], kind: str, recipe: str) -> str:
+    if name in choices:
+        return name
+    close = difflib.get_close_matches(name, choices, n=1)
+    hint = f" Did you mean '{close[0]}'?" if close else ""
+    raise SystemExit(f"'{recipe}' has no {kind} '{name}'.{hint} There are: {', '.join(choices)}")
