@@ -25,7 +25,9 @@ from probattn.core import (
     TopKAndSample,
     WakeSleep,
 )
-from probattn.distributions import DiagonalGaussian, MaskedOneHot, kl
+from probattn.core.bounds import _score_term
+from probattn.core.ledger import Ledger
+from probattn.distributions import DiagonalGaussian, GammaPrior, MaskedOneHot, Weibull, kl
 from tests.core.oracle import (
     SEED,
     Toy,
@@ -359,6 +361,28 @@ class TestErrors:
         latent = receipt("layer 3", evaluation.latents[0].draw, torch.full((3, 4), math.inf))
         with pytest.raises(ValueError, match=r"Sites: \['layer 3'\]. A KL with anchor='exp' overflows when"):
             Elbo()(Evaluation(evaluation.log_lik, (latent,)))
+
+    def test_scores_of_ten_thousand_with_the_exp_anchor(self):
+        """exp(1e4) is infinite, and so is the KL; the weights are not, and the softmax anchor has a finite KL."""
+        scores = torch.tensor([[[1e4, -1e4, 0.0]]])
+        prior = GammaPrior()(torch.full((1, 1, 3), math.log(1 / 3)), Dense())
+        for anchor in ("exp", "softmax"):
+            posterior = Weibull(10.0, anchor=anchor)(scores, Dense())
+            draw = Pathwise()(posterior, prior, SEED)
+            assert torch.isfinite(draw.value).all()
+            evaluation = Evaluation(torch.zeros(1, 1, 1), (receipt("layer", draw, kl(posterior, prior)),))
+            if anchor == "softmax":
+                assert torch.isfinite(Elbo()(evaluation).loss).all()
+            else:
+                with pytest.raises(
+                    ValueError, match=r"the loss .* not finite. Sites: \['layer'\]. A KL with anchor='exp'"
+                ):
+                    Elbo()(evaluation)
+
+    def test_a_draw_without_score(self):
+        evaluation = toy(1).visit(Mean())
+        with pytest.raises(ValueError, match="site 'attention' has no score"):
+            _score_term(Ledger(evaluation, {}, {}), evaluation.latents[0])
 
     def test_marginal_of_samples(self):
         with pytest.raises(ValueError, match="sums over enumerated positions, but site 'attention' holds samples"):

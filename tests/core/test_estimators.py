@@ -539,6 +539,14 @@ class TestErrors:
         with pytest.raises(ValueError, match="a hard choice needs at least one position"):
             Enumerate()(empty, empty, SEED)
 
+    def test_a_family_that_offers_no_position(self):
+        class Nowhere(MaskedOneHot):
+            def top_index(self, k: int | None) -> Tensor:
+                return torch.zeros(0, 2, dtype=torch.int64)
+
+        with pytest.raises(ValueError, match="nothing to enumerate: the memory has no positions"):
+            Enumerate()(Nowhere(torch.zeros(2, 3), Dense()), None, SEED)
+
     def test_draws_are_records(self):
         draw = Mean()(self.soft, None, SEED)
         assert isinstance(draw, Draw)

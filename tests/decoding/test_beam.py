@@ -176,6 +176,17 @@ def test_stop_rules_stop_as_they_say():
     assert num_steps(length_penalty=AveragePenalty()) == 4
 
 
+def test_best_ended_waits_for_the_best_candidate():
+    """EOS is second at step 0 and third at step 1, and leads at step 2 only."""
+    stepper = ToyStepper.random(num_sentences=1)
+    stepper.log_probs[...] = torch.tensor([0.01, 0.1, 0.6, 0.28, 0.01]).log()
+    stepper.log_probs[0, 0] = torch.tensor([0.01, 0.3, 0.6, 0.08, 0.01]).log()
+    stepper.log_probs[0, int("022", 5)] = torch.tensor([0.01, 0.96, 0.01, 0.01, 0.01]).log()
+    options = {"constraints": PLAIN, "beam_size": 3, "stop_rule": StopRule.BEST_ENDED}
+    ((best,),) = beam_search(stepper, [0], **options)
+    assert (best.tokens, len(stepper.rows_per_step)) == ((2, 2), 3)
+
+
 def test_sentences_that_ended_are_dropped():
     rare = 0.01
     stepper = ToyStepper.random(num_sentences=3)

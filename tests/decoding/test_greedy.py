@@ -9,8 +9,7 @@ from tests.decoding.toys import BOS, EOS, ToyStepper, allowed, check_weights, eo
 
 PLAIN = Constraints(bos=BOS, eos=EOS, max_length=6, forbidden=(BOS,))
 ALL = [0, 1, 2, 3]
-# step n gives the end (EOS is token 1) to sentences 0, 2, 1, 3 at steps 0, 2, 2, 4
-ENDS = [0, 2, 2, 4]
+ENDS = [0, 2, 2, 4]  # words of each sentence of `stepper_that_ends`
 
 
 def plain_greedy(stepper, sentence, *, constraints=PLAIN, limit=6, strength=0.0):
@@ -19,9 +18,7 @@ def plain_greedy(stepper, sentence, *, constraints=PLAIN, limit=6, strength=0.0)
     while len(tokens) < limit:
         law = stepper.law(sentence, tokens)
         cost = eos_cost(strength, int(stepper.lengths[sentence]), len(tokens))
-        best = max(
-            allowed(constraints, len(tokens)), key=lambda token, law=law, cost=cost: law[token] - cost * (token == EOS)
-        )
+        _, best = max((law[token] - cost * (token == EOS), token) for token in allowed(constraints, len(tokens)))
         log_prob += law[best]
         if best == EOS:
             return tokens, log_prob, log_prob - cost, True
@@ -56,9 +53,8 @@ def test_equals_a_loop(seed, strength, min_length):
 def test_length_penalty_divides_the_score_only():
     stepper = stepper_that_ends()
     plain = greedy(stepper, ALL, constraints=PLAIN)
-    for hypothesis, before in zip(
-        greedy(stepper, ALL, constraints=PLAIN, length_penalty=AveragePenalty()), plain, strict=True
-    ):
+    averaged = greedy(stepper, ALL, constraints=PLAIN, length_penalty=AveragePenalty())
+    for hypothesis, before in zip(averaged, plain, strict=True):
         assert hypothesis.tokens == before.tokens
         assert hypothesis.score == pytest.approx(before.log_prob / (len(before.tokens) + 1))
     short = greedy(stepper, [3], constraints=Constraints(bos=BOS, eos=EOS, max_length=2), length_penalty=WuPenalty())[0]
@@ -76,7 +72,7 @@ def test_rows_that_ended_are_dropped():
 def test_maximal_length_by_sentence():
     stepper = stepper_that_ends([99] * 4)
     stepper.lengths = torch.tensor([3, 5, 4, 3])
-    constraints = Constraints(bos=BOS, eos=EOS, max_length=MaxLength(factor=2.0, offset=-0))
+    constraints = Constraints(bos=BOS, eos=EOS, max_length=MaxLength(factor=2.0, offset=0))
     hypotheses = greedy(stepper, ALL, constraints=constraints)
     assert [len(hypothesis.tokens) for hypothesis in hypotheses] == [6, 10, 8, 6]
     assert not any(hypothesis.is_complete for hypothesis in hypotheses)

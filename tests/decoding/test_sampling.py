@@ -214,6 +214,16 @@ def test_inversion_never_picks_an_impossible_token(unit):
     assert token == (1 if unit < 0.3 else 3)
 
 
+def test_inversion_stays_inside_for_totals_that_are_not_quite_one():
+    law = torch.randn(20_000, 7, dtype=torch.float64)
+    law[:, -1] = -torch.inf
+    law = law.log_softmax(-1) + 1e-15 * torch.randn(20_000, 1, dtype=torch.float64)
+    totals = law.exp().sum(-1)
+    assert (totals < 1).any() and (totals > 1).any()
+    last = _invert(law, torch.full((20_000,), 1 - 2.0**-53, dtype=torch.float64))
+    assert bool((last <= 5).all())
+
+
 def test_empty_batch():
     assert draw(ToyStepper.random(0), []) == []
 

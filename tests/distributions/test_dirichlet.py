@@ -5,7 +5,7 @@ import scipy.stats
 import torch
 
 from probattn.core import Dense, Segments
-from probattn.distributions import MaskedDirichlet
+from probattn.distributions import MaskedDirichlet, kl
 from tests.distributions.laws import COPIES, SEED, assert_law, copies, z_scores
 
 MASK = torch.tensor([True, False, True, True])
@@ -85,3 +85,15 @@ def test_one_position_and_no_position():
     raw = made.draw_raw(3, SEED)
     assert made.realise(raw).tolist() == [[[0.0, 1.0], [0.0, 0.0]]] * 3
     assert torch.allclose(made.log_prob(raw), torch.zeros(3, 2), atol=1e-6)
+
+
+@pytest.mark.parametrize("padding", [0.0, -3.0, float("nan")])
+def test_padded_positions_need_no_concentration(padding):
+    """Torch's Dirichlet rejects them; here they are no part of the simplex."""
+    leaf = CONCENTRATION.masked_fill(~MASK, padding).view(1, 4).requires_grad_()
+    made, expected = dirichlet(leaf), dirichlet(CONCENTRATION.view(1, 4))
+    raw = made.draw_raw(3, SEED)
+    assert torch.equal(made.realise(raw), expected.realise(expected.draw_raw(3, SEED)))
+    assert torch.equal(made.log_prob(raw), expected.log_prob(raw)) and torch.equal(made.plug_in, expected.plug_in)
+    (made.realise(raw).square().sum() + made.log_prob(raw).sum() + kl(made, expected).sum()).backward()
+    assert torch.isfinite(leaf.grad).all() and (leaf.grad[0, MASK] != 0).all()

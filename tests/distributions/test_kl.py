@@ -238,6 +238,16 @@ class TestNumerics:
         divergence.sum().backward()
         assert torch.isfinite(a.grad).all() and torch.isfinite(b.grad).all()
 
+    def test_scores_of_minus_infinity_inside_the_support(self):
+        """What a float mask that was added to the scores leaves behind, without a bool mask that says so."""
+        a, b = scores(1).requires_grad_(), scores(2).requires_grad_()
+        hidden = torch.tensor([False, True, False, False])
+        q, p = (MaskedOneHot(x.masked_fill(hidden, -math.inf), Dense()) for x in (a, b))
+        expected = kl(MaskedOneHot(a, Dense(~hidden)), MaskedOneHot(b, Dense(~hidden)))
+        assert torch.allclose(kl(q, p), expected)
+        kl(q, p).sum().backward()
+        assert torch.isfinite(a.grad).all() and torch.isfinite(b.grad).all()
+
     @pytest.mark.parametrize("family", [Categorical(), GumbelSoftmax(0.1), Dirichlet()])
     def test_scores_of_ten_thousand(self, family):
         prior = Categorical() if isinstance(family, GumbelSoftmax) else family

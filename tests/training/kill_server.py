@@ -81,6 +81,7 @@ def contents(folder: Path) -> dict[str, str]:
 def main() -> None:
     torch.set_num_threads(1)
     base = Path(sys.argv[1])
+    train(str(base / "warm-up-0"))  # imports and caches, once for all forks
     answer: dict[str, Any] = {"chains": []}
     for kind in ("0", "1"):  # batches as a list, batches as a stream
         folder = base / f"reference-{kind}"

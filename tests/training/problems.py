@@ -137,6 +137,7 @@ def noisy_settings(**changes: Any) -> TrainerSettings:
         "warmup_updates": 3,
         "accumulate": 2,
         "select_by": "error",
+        "select_mode": "max",  # the first validation stays the best, so rates fall, stages stop early, weights go back
         "early_stop": 5,
         "validate_every": 2,
         "log_every": 3,

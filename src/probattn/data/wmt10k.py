@@ -7,10 +7,11 @@ file.
 
 | split | lines | pairs | words en | words de |
 |---|---|---|---|---|
-| train | 10,000 | 9,999 | 225,053 | 213,992 |
+| train | 10,000 | 9,999 | 225,063 | 213,986 |
 | valid | 3,000 | 3,000 | 72,088 | 71,666 |
 
-Line 5 of the English training file is empty; that pair is left out and counted (`ParallelText.num_empty`).
+Line 5 of the English training file is empty; that pair is left out and counted (`ParallelText.num_empty`);
+the words are those of the other pairs.
 Terms: WMT's training data are free for research; the sources have their own terms. Ask before you redistribute
 anything.
 """

@@ -145,7 +145,6 @@ def _noise(sentence_ids: Sequence[int], limits: Tensor, *, num_samples: int, see
 def _invert(law: Tensor, unit: Tensor) -> Tensor:
     """(R,) tokens where the distribution functions of `law` (R, V) exceed `unit` (R,); never one of probability 0."""
     cumulative = law.exp().cumsum(dim=-1)
-    total = cumulative[:, -1]
-    # rounding may lift unit * total to total itself, which lies behind the last token
-    height = torch.minimum(unit * total, torch.nextafter(total, torch.zeros_like(total)))
-    return torch.searchsorted(cumulative, height.unsqueeze(1), right=True).squeeze(1)
+    # `unit` is at most 1 - 2**-53, so that the product is below the total in float64, however it is rounded
+    height = unit.unsqueeze(1) * cumulative[:, -1:]
+    return torch.searchsorted(cumulative, height, right=True).squeeze(1)

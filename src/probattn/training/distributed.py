@@ -43,10 +43,10 @@ class Processes:
 
     def wrap(self, module: nn.Module) -> nn.Module:
         """The module on this rank's device, with gradients averaged over ranks; replaces the module wrapped before."""
-        self._accelerator.free_memory()  # drops the last wrapper, whose hooks sit on the same parameters
         module = module.to(self.device)
         if self.num_ranks == 1:
             return module
+        self._accelerator.free_memory()  # drops the last wrapper, whose hooks sit on the same parameters
         warnings.filterwarnings("ignore", message=".*find_unused_parameters=True was specified.*")
         return cast(nn.Module, self._accelerator.prepare_model(module))
 

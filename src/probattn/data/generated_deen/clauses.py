@@ -128,6 +128,7 @@ class Clause:
         parts: Everything else.
         english_subject: Subject in English where it is another one.
         english_not: The English negation, if any.
+        given: The part that holds a relative pronoun or a question word, which opens the clause in both languages.
     """
 
     predicate: Predicate
@@ -135,6 +136,7 @@ class Clause:
     parts: tuple[Part, ...]
     english_subject: NounPhrase | None = None
     english_not: Token | None = None
+    given: Part | None = None
 
 
 def order_german(clause: Clause, order: Order, *, front: Part | None = None, has_subject: bool = True) -> Tokens:

@@ -184,7 +184,8 @@ def _take_object_and_goal(draft: Draft) -> None:
 def _take_experiencer(draft: Draft) -> None:
     """Das Buch gefällt dem Mann: in English the man is the subject, and the book the object."""
     chooser = draft.chooser
-    person = draw_noun_phrase(chooser, ("person",), case="dat", is_subject=True)
+    avoid = draft.subject.english_person
+    person = draw_noun_phrase(chooser, ("person",), case="dat", is_subject=True, avoid=avoid)
     middle = Middle.DATIVE_PRONOUN if person.is_pronoun else Middle.DATIVE
     draft.english_subject = person
     draft.parts.append(Part(person.german, (), middle, Slot.DIRECT, is_frontable=True))

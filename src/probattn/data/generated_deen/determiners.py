@@ -6,7 +6,7 @@ from .chooser import Chooser
 from .german import Case, Strength, article, decline_determiner
 from .lexicon import Noun
 
-__all__ = ["ARTICLE", "BARE", "Determiner", "draw_determiner", "make_number", "negative", "which"]
+__all__ = ["ARTICLE", "BARE", "JOB", "Determiner", "draw_determiner", "make_number", "negative", "which"]
 
 Table = Literal["article", "ein", "strong", "fixed", "none"]
 
@@ -50,6 +50,7 @@ def _same(stem: str, table: Table, strength: Strength, *, english: str, is_defin
 
 ARTICLE = _same("d", "article", "weak", english="the")
 BARE = Determiner("", "none", "strong", (), (), False)
+JOB = Determiner("", "none", "strong", ("a",), ())  # er ist Arzt, he is a doctor
 INDEFINITE = Determiner("ein", "ein", "mixed", ("a",), (), False)
 THIS = Determiner("dies", "strong", "weak", ("this",), ("these",))
 EVERY = Determiner("jed", "strong", "weak", ("every",), ())

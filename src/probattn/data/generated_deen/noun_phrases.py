@@ -10,7 +10,16 @@ from .german import Case, decline_adjective, decline_noun
 from .lexicon import Noun
 from .tokens import Token, Tokens, place_phrase
 
-__all__ = ["NounPhrase", "draw_common", "draw_name", "draw_noun_phrase", "draw_pronoun", "draw_several", "join_phrases"]
+__all__ = [
+    "NounPhrase",
+    "draw_common",
+    "draw_name",
+    "draw_noun_phrase",
+    "draw_pronoun",
+    "draw_several",
+    "join_phrases",
+    "repeat_as_pronoun",
+]
 
 
 @dataclass(frozen=True)
@@ -142,6 +151,8 @@ def draw_common(
         determiner = draw_determiner(chooser, noun, name=name, is_plural=is_plural)
     elif not determiner.english:
         is_plural = True
+    elif not determiner.plural_english:
+        is_plural = False
     gender = "p" if is_plural else noun.gender
     many_english = is_plural or noun.is_english_plural
     key, article_key = (chooser.key(),), (chooser.key(),)
@@ -247,3 +258,13 @@ def join_phrases(chooser: Chooser, first: NounPhrase, second: NounPhrase) -> Nou
         is_plural=True,
         is_english_plural=True,
     )
+
+
+def repeat_as_pronoun(chooser: Chooser, phrase: NounPhrase) -> NounPhrase | None:
+    """The personal pronoun for a person that was named before; None where there is none that is clear."""
+    wanted = (phrase.person, phrase.is_plural, phrase.english_person)
+    for pronoun in PEOPLE:
+        is_same = (pronoun.person, pronoun.is_plural, pronoun.english_person) == wanted
+        if is_same and (phrase.is_plural or phrase.person != 3 or pronoun.gender == phrase.gender):
+            return make_pronoun(chooser, pronoun, case="nom", is_subject=True, is_personal=True)
+    return None

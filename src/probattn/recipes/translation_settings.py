@@ -1,0 +1,101 @@
+"""Settings of a translation row, and the network they describe."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+
+from probattn.core import Bound, Estimator, Schedule
+from probattn.models import Readout, Seq2Seq
+from probattn.nn import Additive, BiLSTM
+from probattn.recipes.blueprints import SiteBlueprint, Sizes
+from probattn.recipes.translation_data import Corpus, CorpusSettings
+from probattn.recipes.translation_eval import DecodingSettings
+from probattn.training import TrainerSettings
+
+
+@dataclass(frozen=True)
+class NetworkSettings:
+    """Sizes of the network."""
+
+    embedding_dim: int = 192
+    """Of source and target words; the readout is tied to the target embedding."""
+    encoder_dim: int = 128
+    """Of one direction of the encoder."""
+    encoder_layers: int = 1
+    """Of the encoder."""
+    decoder_dim: int = 256
+    """Of the decoder."""
+    attention_dim: int = 128
+    """Of the additive score's hidden layer."""
+    dropout: float = 0.3
+    """Of embeddings, encoder states and the readout."""
+
+
+@dataclass(frozen=True)
+class StageSettings:
+    """One stretch of training."""
+
+    name: str
+    """In logs."""
+    estimators: Mapping[str, Estimator]
+    """How each site's expectation is approximated."""
+    bound: Bound
+    """What is maximised."""
+    weights: Mapping[str, Schedule] = field(default_factory=dict)
+    """KL weight of each site as a function of the update; one where absent."""
+    use_posterior: bool = True
+    """False: q = p, although the site has a posterior (Deng et al., Algorithm 2)."""
+
+
+@dataclass
+class TranslationSettings:
+    """One row at one scale."""
+
+    row: str
+    """Name of the row in tables and file names."""
+    source: str
+    """Where the row comes from: paper, section, table."""
+    site: SiteBlueprint
+    """The site of the alignment."""
+    stages: Sequence[StageSettings]
+    """What is maximised, and how; they share `epochs` evenly."""
+    test_estimator: Estimator
+    """How the next word is predicted."""
+    epochs: int = 15
+    """Passes over the data, all stages together."""
+    max_tokens: int = 1600
+    """Tokens of a batch, the larger side counted."""
+    network: NetworkSettings = field(default_factory=NetworkSettings)
+    """Sizes of the network."""
+    corpus: CorpusSettings = field(default_factory=CorpusSettings)
+    """The text."""
+    trainer: TrainerSettings = field(default_factory=TrainerSettings)
+    """Optimiser, learning rate, checkpoints."""
+    decoding: DecodingSettings = field(default_factory=DecodingSettings)
+    """Search."""
+    seed: int = 0
+    """Of initial weights and noise; the text does not depend on it."""
+
+
+def build_model(settings: TranslationSettings, corpus: Corpus) -> Seq2Seq:
+    """The network with its initial weights, a function of the seed."""
+    torch.manual_seed(settings.seed)
+    sizes = settings.network
+    target = nn.Embedding(len(corpus.outputs), sizes.embedding_dim)
+    source = nn.Embedding(corpus.tokenizer.vocabulary_size, sizes.embedding_dim)
+    for embedding in (source, target):  # tied to the readout: unit variance would make the first logits enormous
+        nn.init.normal_(embedding.weight, std=sizes.embedding_dim**-0.5)
+    context_dim = 2 * sizes.encoder_dim
+    site = settings.site.build("weights", Sizes(sizes.embedding_dim, sizes.encoder_dim, sizes.dropout))
+    return Seq2Seq(
+        source,
+        BiLSTM(sizes.embedding_dim, sizes.encoder_dim, num_layers=sizes.encoder_layers, dropout=sizes.dropout),
+        score=Additive(sizes.decoder_dim, context_dim, hidden_dim=sizes.attention_dim),
+        weights=site,
+        decoder_dim=sizes.decoder_dim,
+        readout=Readout(sizes.decoder_dim, context_dim, embedding=target, dropout=sizes.dropout),
+        context_dim=context_dim,
+        dropout=sizes.dropout,
+    )
