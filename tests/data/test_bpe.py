@@ -55,11 +55,13 @@ def test_words_come_back_with_their_numbers(words: list[str]) -> None:
 
 
 def test_text_cannot_spell_special_types(tokenizer: Tokenizer) -> None:
-    lines = ["<pad>▁ <bos>▁ <eos>▁ <unk>▁", "<pad> <bos> <eos> <unk>", "▁<eos>▁"]
+    # many neighbours, one middle: the middle is merged first and becomes a piece of its own
+    inside = [f"{before}<pad>{after}" for before in "fghijk" for after in "lmnqrt"]
+    lines = ["<pad>▁ <bos>▁ <eos>▁ <unk>▁", "<pad> <bos> <eos> <unk>", "▁<eos>▁", " ".join(inside)]
     rich = train_bpe(lines * 50, vocabulary_size=200)  # enough merges to build whole words
-    for line in lines:
-        for words in (tokenizer.encode(line), rich.encode(line)):
-            assert not {PAD, BOS, EOS} & set(words)
+    for line in [*lines, "ff<pad>"]:
+        for ids in (tokenizer.encode(line), rich.encode(line)):
+            assert not {PAD, BOS, EOS} & set(ids)
         assert rich.decode(rich.encode(line)) == line.replace("▁", "_")
 
 

@@ -55,6 +55,14 @@ def test_shares_of_all_processes_make_the_batch(
         assert sorted(row for part in parts for row in part.tolist()) == sorted(whole.tolist())
 
 
+def test_shares_are_equally_long() -> None:
+    target = list(range(1, 41))  # one batch whose rows are sorted by target length
+    buckets = TokenBuckets([3] * 40, target, min_sentences=2)
+    assert len(buckets) == 1
+    totals = [sum(target[row] for row in buckets.epoch(0, rank=rank, world_size=2)[0].tolist()) for rank in (0, 1)]
+    assert abs(totals[0] - totals[1]) <= 40 and sum(totals) == 820
+
+
 @given(LENGTHS)
 def test_source_lengths_of_a_batch_are_equal(pairs: list[tuple[int, int]]) -> None:
     source, target = [pair[0] for pair in pairs], [pair[1] for pair in pairs]

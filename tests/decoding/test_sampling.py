@@ -191,13 +191,14 @@ def test_a_low_temperature_is_greedy_and_top_1_too():
 def test_truncate_law_row_by_row(law):
     log_probs = torch.randn(20, 9).log_softmax(-1)
     found = truncate_law(log_probs, **law)
-    assert found.dtype == torch.float64
+    assert found.dtype == torch.float32
+    assert truncate_law(log_probs.bfloat16(), **law).dtype == torch.float32
     expected = [plain_law(row, **{"top_k": 9, **law}) for row in log_probs.tolist()]
-    torch.testing.assert_close(found.exp(), torch.tensor(expected, dtype=torch.float64), rtol=1e-6, atol=1e-9)
+    torch.testing.assert_close(found.exp(), torch.tensor(expected))
 
 
 def test_top_p_keeps_the_smallest_set_that_reaches_the_mass():
-    log_probs = torch.tensor([[0.125, 0.5, 0.25, 0.125]], dtype=torch.float64).log()
+    log_probs = torch.tensor([[0.0625, 0.5, 0.25, 0.1875]], dtype=torch.float64).log()
     for top_p, size in [(1e-9, 1), (0.5, 1), (0.51, 2), (0.75, 2), (0.76, 3), (1.0, 4)]:
         assert int((truncate_law(log_probs, top_p=top_p) > -torch.inf).sum()) == size
 
@@ -233,7 +234,28 @@ def test_low_precision(dtype):
     stepper = ToyStepper.random(0)
     stepper.log_probs = stepper.log_probs.to(dtype)
     rounded = ToyStepper(stepper.log_probs.double(), stepper.lengths)
-    assert draw(stepper, ALL) == draw(rounded, ALL)
+    for nbest, expected in zip(draw(stepper, ALL), draw(rounded, ALL), strict=True):
+        assert [hypothesis.tokens for hypothesis in nbest] == [hypothesis.tokens for hypothesis in expected]
+        assert [hypothesis.score for hypothesis in nbest] == pytest.approx([item.score for item in expected], abs=1e-2)
+
+
+@pytest.mark.parametrize("top_p", [0.01, 0.5, 0.9, 0.999])
+def test_top_p_of_wide_rows_equals_a_full_sort(top_p):
+    # flat and peaked rows together: for some of them many more tokens are needed than are looked at first
+    spread = torch.tensor([[0.0], [0.1], [1.0], [3.0], [9.0], [30.0]])
+    log_probs = (torch.randn(6, 500, dtype=torch.float64) * spread).log_softmax(-1)
+    log_probs[0] = torch.arange(500).mul(-1e-3).log_softmax(-1)
+    expected = [plain_law(row, top_k=500, top_p=top_p) for row in log_probs.tolist()]
+    found = truncate_law(log_probs, top_p=top_p)
+    torch.testing.assert_close(found.exp(), torch.tensor(expected, dtype=torch.float64))
+    alone = torch.cat([truncate_law(row.unsqueeze(0), top_p=top_p) for row in log_probs])
+    assert torch.equal(found, alone)
+
+
+def test_top_p_keeps_ties_together():
+    log_probs = torch.tensor([[0.4, 0.2, 0.2, 0.2]]).log()
+    assert (truncate_law(log_probs, top_p=0.5) > -torch.inf).tolist() == [[True] * 4]
+    assert (truncate_law(log_probs, top_p=0.3) > -torch.inf).tolist() == [[True, False, False, False]]
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ CHAINS: dict[str, list[Any]] = {
     "after the rename, before the pointers": [["write_pointer", 7]],
     "while an old checkpoint is deleted": [["rmtree", 14], ["unlink", 3]],
     "while the log is cut": [["fsync", 60], ["truncate", 1], ["restore", 1]],
-    "in the last save": [["write_pointer", 26]],
+    "in the last save": [["write_pointer", 15]],
     "after the end": [["_asdict_inner", 10**9]],
 }
 SEEDS = range(12)
@@ -106,9 +106,7 @@ class Signalling(NoisyTask):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signal_saves_and_says_how_to_resume(
-    number: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_signal_saves_and_says_how_to_resume(number: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     whole, task = NoisyTask(), Signalling()
     Trainer(whole, noisy_settings(), stages=noisy_stages(), output=tmp_path / "whole").run()
     task.number, task.at = number, 6

@@ -25,6 +25,7 @@ BatchT = TypeVar("BatchT")
 StateT = TypeVar("StateT")
 
 _MAX_SENTENCE_ID = 2**32 - 1
+_NUCLEUS = 64
 
 
 def sample(
@@ -79,7 +80,7 @@ def sample(
             law = truncate_law(allowed, temperature=temperature, top_k=top_k, top_p=top_p)
             tokens = _invert(law, noise[walkers.to(noise.device), step]).unsqueeze(1)  # (R, 1)
             log_prob, score = log_probs.gather(1, tokens), law.gather(1, tokens)
-            return Choice(tokens.squeeze(1).cpu(), log_prob.squeeze(1).double().cpu(), score.squeeze(1).cpu())
+            return Choice(tokens.squeeze(1).cpu(), log_prob.squeeze(1).double().cpu(), score.squeeze(1).double().cpu())
 
         rows = torch.arange(num_sentences, device=source_lengths.device).repeat_interleave(num_samples)
         drawn = walk(stepper, stepper.select(state, rows), constraints=constraints, choose=choose)
@@ -97,28 +98,41 @@ def truncate_law(
         top_k: Keep the k most probable tokens.
         top_p: Keep the smallest set of most probable tokens whose mass (after top-k, renormalised) is at least this
             number, above 0 and at most 1 (Holtzman et al. 2020, "The Curious Case of Neural Text Degeneration").
+            Tokens as probable as the last one of them are kept too.
 
     Returns:
-        (R, V) float64 log-probabilities, normalised; -inf outside.
+        (R, V) log-probabilities, normalised; -inf outside. In the precision of the input, at least float32.
 
     Example:
         >>> truncate_law(torch.tensor([[0.5, 0.3, 0.2]]).log(), top_k=2).exp()
-        tensor([[0.6250, 0.3750, 0.0000]], dtype=torch.float64)
+        tensor([[0.6250, 0.3750, 0.0000]])
     """
     _check_law(temperature, top_k, top_p)
-    law = log_probs.double()
-    # the largest becomes zero first: a tiny temperature must not send all tokens to -inf
-    law = torch.log_softmax((law - law.amax(dim=-1, keepdim=True)) / temperature, dim=-1)
+    law = log_probs.to(torch.promote_types(log_probs.dtype, torch.float32))
+    if temperature != 1.0:
+        # the largest becomes zero first: a tiny temperature must not send all tokens to -inf
+        law = (law - law.amax(dim=-1, keepdim=True)) / max(temperature, torch.finfo(law.dtype).tiny)
+    law = torch.log_softmax(law, dim=-1)
     if top_k is not None and top_k < law.shape[-1]:
         kept = law.topk(top_k, dim=-1)
         law = torch.full_like(law, -torch.inf).scatter(-1, kept.indices, kept.values)
         law = torch.log_softmax(law, dim=-1)
     if top_p is not None and top_p < 1.0:
-        ordered, order = law.sort(dim=-1, descending=True, stable=True)
-        mass_before = torch.nn.functional.pad(ordered.exp().cumsum(dim=-1)[..., :-1], (1, 0))
-        ordered = ordered.masked_fill(mass_before >= top_p, -torch.inf)
-        law = torch.log_softmax(torch.empty_like(law).scatter(-1, order, ordered), dim=-1)
+        law = torch.log_softmax(law.masked_fill(law < _edge_of_nucleus(law, top_p), -torch.inf), dim=-1)
     return law
+
+
+def _edge_of_nucleus(law: Tensor, top_p: float) -> Tensor:
+    """(R, 1) log-probability of the last token needed for a mass of `top_p`, from a law (R, V)."""
+    num_looked_at = min(_NUCLEUS, law.shape[-1])
+    while True:  # a nucleus is small as a rule, and sorting whole rows costs more than all the rest
+        ordered = law.topk(num_looked_at, dim=-1).values
+        mass = ordered.exp().cumsum(dim=-1, dtype=torch.float64)
+        if num_looked_at == law.shape[-1] or bool((mass[:, -1] >= top_p).all()):
+            break
+        num_looked_at = min(4 * num_looked_at, law.shape[-1])
+    num_needed = (mass[:, :-1] < top_p).sum(dim=-1, keepdim=True) + 1
+    return ordered.gather(-1, num_needed - 1)
 
 
 def _check_law(temperature: float, top_k: int | None, top_p: float | None) -> None:
@@ -144,7 +158,7 @@ def _noise(sentence_ids: Sequence[int], limits: Tensor, *, num_samples: int, see
 
 def _invert(law: Tensor, unit: Tensor) -> Tensor:
     """(R,) tokens where the distribution functions of `law` (R, V) exceed `unit` (R,); never one of probability 0."""
-    cumulative = law.exp().cumsum(dim=-1)
+    cumulative = law.exp().cumsum(dim=-1, dtype=torch.float64)
     # `unit` is at most 1 - 2**-53, so that the product is below the total in float64, however it is rounded
     height = unit.unsqueeze(1) * cumulative[:, -1:]
     return torch.searchsorted(cumulative, height, right=True).squeeze(1)

@@ -83,12 +83,16 @@ def run(
 def likelihood(
     model: Seq2Seq, corpus: Corpus, split: str, *, estimator: Estimator, bound: Bound, use_posterior: bool
 ) -> Tally:
-    """Sum of a bound over a split. `Marginal` with `Enumerate` and no posterior is the exact likelihood."""
+    """Sum of a bound over a split.
+
+    Without the posterior it is the log-likelihood of the predictive distribution: exact for `Marginal` with `Enumerate`,
+    and without a KL, which regularises training but is no part of a prediction.
+    """
     nats = kl = 0.0
     tokens = 0
     for batch in batches_of(corpus, split):
         terms = bound(run(model, batch, estimator, bound=None, use_posterior=use_posterior))
-        nats += float(terms.bound.sum())
+        nats += float((terms.bound if use_posterior else terms.log_lik).sum())
         kl += sum(float(value.sum()) for value in terms.kl.values())
         tokens += int(batch.target_mask.sum())
     return Tally(nats=nats, kl=kl, tokens=tokens)

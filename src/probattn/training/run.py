@@ -100,18 +100,19 @@ class Run:
 
     def _update(self, updater: Updater, group: Group) -> None:
         begun = time.monotonic()
-        limit = self._settings.max_seconds
-        wishes = [
-            float(self.interrupt.signal is not None),
-            float(limit is not None and begun - self._started_at > limit),
-        ]
-        signals, timeouts = updater.update(group, self.loop, sums=self._sums, wishes=wishes)
+        signals, timeouts = updater.update(group, self.loop, sums=self._sums, wishes=self._wishes)
         if signals or timeouts:
             self.stop_reason = "signal" if signals else "time"
         seconds = time.monotonic() - begun
         self.loop.train_seconds += seconds
         self.loop.window_seconds += seconds
         self.loop.advance(group)
+
+    def _wishes(self) -> list[float]:
+        """Whether this rank has heard a signal, and whether its time is up; one rank's wish stops all."""
+        limit = self._settings.max_seconds
+        is_late = limit is not None and time.monotonic() - self._started_at > limit
+        return [float(self.interrupt.signal is not None), float(is_late)]
 
     def _expected_updates(self, stage: Stage, group: Group) -> int | None:
         if stage.updates is not None or stage.epochs is None or group.total is None:

@@ -1,7 +1,7 @@
 """One optimiser step: forward and backward over a group of batches, on all ranks, and the checks in between."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,11 +37,16 @@ class _Step(nn.Module):
         super().__init__()
         self.model = task.model
         self._task = task
-        self.output: StepOutput | None = None
+        self._outputs: list[StepOutput] = []
 
     def forward(self, batch: Any, stage: Stage, update: int) -> Tensor:
-        self.output = self._task.step(batch, stage, update)
-        return self.output.loss
+        output = _checked(self._task.step(batch, stage, update))
+        self._outputs.append(output)
+        return output.loss
+
+    def taken(self) -> StepOutput:
+        """The output of the last forward pass, handed out once."""
+        return self._outputs.pop()
 
 
 @dataclass(frozen=True)
@@ -89,14 +94,14 @@ class Updater:
         self._optimizer.load_state_dict(state["optimizer"])
         self.rule.load_state_dict(state["rule"])
 
-    def update(self, group: Group, loop: LoopState, *, sums: LogSums, wishes: Sequence[float]) -> list[float]:
+    def update(self, group: Group, loop: LoopState, *, sums: LogSums, wishes: Callable[[], list[float]]) -> list[float]:
         """Take one optimiser step.
 
         Args:
             group: This rank's batches.
             loop: Where the run stands before the step.
             sums: Gets what the steps log.
-            wishes: Numbers of this rank that all ranks must agree on.
+            wishes: Asked after the backward passes for numbers of this rank that all ranks must agree on.
 
         Returns:
             The sums of `wishes` over all ranks.
@@ -113,7 +118,7 @@ class Updater:
         )
         versions = self._buffer_versions()
         passes = [self._run(group, place, loop.stage_update, sums) for place in range(len(group.batches))]
-        loss, agreed = self._share(passes, wishes)
+        loss, agreed = self._share(passes, wishes())
         moved = self._moved_parameters()
         norm = get_total_norm([parameter.grad for parameter in moved if parameter.grad is not None])
         self._check(loss, float(norm), passes=passes, loop=loop)
@@ -136,7 +141,7 @@ class Updater:
                 self._processes.device.type, torch.bfloat16, enabled=self._settings.precision == "bf16"
             ):
                 loss = self._wrapped(batch, self._stage, update)
-            output = replace(_checked(self._step.output), loss=loss.float())
+            output = replace(self._step.taken(), loss=loss.float())
             every = self._settings.kl_gradient_every
             if place == 0 and every and update % every == 0 and {"likelihood", "kl"} <= set(output.parts):
                 parts = output.parts
@@ -144,7 +149,6 @@ class Updater:
                 sums.add("effective_kl_gradient", ratio, 1.0)
             is_alone = len(group.batches) == 1 and self._processes.num_ranks == 1
             (output.loss if is_alone else output.loss * (output.weight * is_counted)).backward()
-        self._step.output = None
         if is_counted:
             sums.add("loss", output.loss.detach().double() * output.weight, output.weight)
             for name, (total, count) in output.logs.items():
@@ -216,7 +220,7 @@ class Updater:
         return {id(buffer): buffer._version for buffer in self._buffers()}
 
 
-def _checked(output: StepOutput | None) -> StepOutput:
+def _checked(output: object) -> StepOutput:
     """The step's output, if it can be used."""
     if not isinstance(output, StepOutput):
         raise TypeError(f"task.step must return a StepOutput, got {type(output).__name__}")

@@ -68,7 +68,7 @@ def draw_time(chooser: Chooser, period: str) -> Part:
         german = (Token("um", at), *german, Token("Uhr", clock))
         return Part(german, (Token("at", at), *english, Token("o'clock", clock)), Middle.TIME, Slot.TIME, True)
     group = "any" if chooser.chance(0.4) else period
-    phrase = chooser.zipf(chooser.lexicon.phrases[f"time-{group}"])
+    phrase = chooser.phrase(f"time-{group}")
     return make_part(chooser, phrase, middle=Middle.TIME, slot=Slot.TIME, is_frontable=True)
 
 
@@ -88,17 +88,17 @@ def _draw_distance(chooser: Chooser, *, is_past: bool) -> Part:
 
 def draw_often(chooser: Chooser) -> Part:
     """How often: before the English verb."""
-    return make_part(chooser, chooser.zipf(chooser.lexicon.phrases["often"]), middle=Middle.OFTEN, slot=Slot.MIDDLE)
+    return make_part(chooser, chooser.phrase("often"), middle=Middle.OFTEN, slot=Slot.MIDDLE)
 
 
 def draw_manner(chooser: Chooser) -> Part:
     """How."""
-    return make_part(chooser, chooser.zipf(chooser.lexicon.phrases["manner"]), middle=Middle.MANNER, slot=Slot.MANNER)
+    return make_part(chooser, chooser.phrase("manner"), middle=Middle.MANNER, slot=Slot.MANNER)
 
 
 def draw_comment(chooser: Chooser, *, may_go_inside: bool) -> Part:
     """What the speaker makes of it; English puts it first, some also before the verb."""
-    phrase = chooser.zipf(chooser.lexicon.phrases["comment"])
+    phrase = chooser.phrase("comment")
     german, english = place_phrase(chooser, phrase)
     word = phrase.english[0]
     slot = Slot.MIDDLE if may_go_inside and word not in (*SENTENCE_START, "perhaps") else Slot.FRONT
@@ -131,11 +131,11 @@ def place_words(chooser: Chooser, classes: tuple[str, ...], *, is_goal: bool) ->
     name = chooser.pick(classes)
     if name == "city":
         key = (chooser.key(),)
-        german, english = place_phrase(chooser, chooser.zipf(chooser.lexicon.phrases["city"]))
+        german, english = place_phrase(chooser, chooser.phrase("city"))
         first, second = ("nach", "to") if is_goal else ("in", "in")
         return (Token(first, key), *german), (Token(second, key), *english)
     if name in ("spot", "way"):
-        return place_phrase(chooser, chooser.zipf(chooser.lexicon.phrases[name]))
+        return place_phrase(chooser, chooser.phrase(name))
     noun_class = name if name in PLACES else ""
     case: Case = "dat"
     if not noun_class:

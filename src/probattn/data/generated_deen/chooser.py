@@ -7,7 +7,7 @@ from itertools import accumulate
 from random import Random
 from typing import TypeVar
 
-from .lexicon import Lexicon, Noun, load_lexicon
+from .lexicon import Lexicon, Noun, Phrase, load_lexicon
 
 __all__ = ["Chooser"]
 
@@ -26,7 +26,7 @@ class Chooser:
 
     Attributes:
         lexicon: The words.
-        used: Nouns that occur in the sentence; `noun` avoids them.
+        used: Nouns and phrases that occur in the sentence; `noun` and `phrase` avoid them.
 
     Args:
         seed: Two choosers of the same seed make the same choices.
@@ -59,7 +59,10 @@ class Chooser:
 
     def weigh(self, options: Sequence[tuple[Item, float]]) -> Item:
         """One of the items, by weights that need not sum to one."""
-        left = self._uniform() * sum(weight for _, weight in options)
+        total = 0.0
+        for _, weight in options:
+            total += weight
+        left = self._uniform() * total
         for item, weight in options:
             left -= weight
             if left < 0:
@@ -76,3 +79,14 @@ class Chooser:
             noun = self.zipf(nouns)
         self.used.add(noun.german)
         return noun
+
+    def phrase(self, kind: str) -> Phrase:
+        """A fixed phrase of a kind, if possible one that the sentence does not have yet."""
+        phrases = self.lexicon.phrases[kind]
+        phrase = self.zipf(phrases)
+        for _ in range(4):
+            if phrase.german[-1] not in self.used:
+                break
+            phrase = self.zipf(phrases)
+        self.used.add(phrase.german[-1])
+        return phrase

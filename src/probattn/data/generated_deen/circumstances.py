@@ -34,13 +34,14 @@ def finish_clause(draft: Draft, request: Request, *, period: Period) -> Clause:
     is_future_present = predicate.aspect is Aspect.FUTURE and predicate.tense is Tense.PRESENT
     may_be_now = predicate.tense is Tense.PRESENT and predicate.modal is None and period == "now"
     is_act = predicate.verb.english not in STATES and "person" in predicate.verb.subjects
-    if draft.is_negated:
+    is_act = is_act and predicate.verb.frame not in ("that", "whether", "zu")
+    has_negation = is_negative(draft.subject.german) or any(is_negative(part.german) for part in parts)
+    if draft.is_negated and not has_negation:
         _negate(draft)
-    has_negation = draft.english_not is not None or any(is_negative(part.german) for part in parts)
-    has_negation = has_negation or is_negative(draft.subject.german)
+        has_negation = True
     if is_future_present:
         parts.append(_future_time(chooser))
-    elif may_be_now and is_act and not request.is_simple and chooser.chance(0.13 * request.richness):
+    elif may_be_now and is_act and not (has_negation or request.is_simple) and chooser.chance(0.13 * request.richness):
         _say_right_now(draft)
     elif _is_perfect(predicate) and not has_negation and is_act and chooser.chance(0.12 * request.richness):
         parts.append(make_part(chooser, ALREADY, middle=Middle.OFTEN, slot=Slot.MIDDLE))
@@ -67,14 +68,14 @@ def _is_perfect(predicate: Predicate) -> bool:
 
 
 def _future_time(chooser: Chooser) -> Part:
-    phrase = chooser.zipf(chooser.lexicon.phrases["time-future"])
+    phrase = chooser.phrase("time-future")
     return make_part(chooser, phrase, middle=Middle.TIME, slot=Slot.TIME, is_frontable=True)
 
 
 def _say_right_now(draft: Draft) -> None:
     key = (draft.chooser.key(),)
     english = (Token("right", key), Token("now", key))
-    draft.parts.append(Part((Token("gerade", key),), english, Middle.COMMENT, Slot.TIME))
+    draft.parts.append(Part((Token("gerade", key),), english, Middle.TIME, Slot.TIME))
     draft.predicate = replace(draft.predicate, aspect=Aspect.PROGRESSIVE)
 
 

@@ -67,7 +67,7 @@ def add_object(draft: Draft, phrase: NounPhrase, *, case: Case, slot: Slot) -> N
     # Only a masculine singular shows the accusative; else the subject must show that it is not the object.
     is_marked = case == "dat" or (phrase.gender == "m" and not phrase.is_plural)
     is_noun = phrase.noun is not None and not is_negative(phrase.german)
-    moves = bool(phrase.relative) and draft.chooser.chance(0.6)
+    moves = bool(phrase.relative) and (draft.is_negated or draft.chooser.chance(0.6))
     part = Part(
         phrase.german if moves else phrase.german_full,
         phrase.english,

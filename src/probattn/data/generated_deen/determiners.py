@@ -6,7 +6,7 @@ from .chooser import Chooser
 from .german import Case, Strength, article, decline_determiner
 from .lexicon import Noun
 
-__all__ = ["ARTICLE", "BARE", "JOB", "Determiner", "draw_determiner", "make_number", "negative", "which"]
+__all__ = ["ARTICLE", "BARE", "JOB", "POSSESSIVES", "Determiner", "draw_determiner", "make_number", "negative", "which"]
 
 Table = Literal["article", "ein", "strong", "fixed", "none"]
 
@@ -21,6 +21,7 @@ class Determiner(NamedTuple):
         english: Before a singular.
         plural_english: Before a plural; empty where there is no plural, or no word in it.
         is_definite: Whether the phrase goes before negation.
+        is_owner: Whether it names an owner: sein Mann is her husband, der Mann is not.
     """
 
     stem: str
@@ -29,6 +30,7 @@ class Determiner(NamedTuple):
     english: tuple[str, ...]
     plural_english: tuple[str, ...]
     is_definite: bool = True
+    is_owner: bool = False
 
     @property
     def is_bare(self) -> bool:
@@ -55,7 +57,7 @@ INDEFINITE = Determiner("ein", "ein", "mixed", ("a",), (), False)
 THIS = Determiner("dies", "strong", "weak", ("this",), ("these",))
 EVERY = Determiner("jed", "strong", "weak", ("every",), ())
 POSSESSIVES = tuple(
-    _same(stem, "ein", "mixed", english=english)
+    Determiner(stem, "ein", "mixed", (english,), (english,), is_owner=True)
     for stem, english in (
         ("sein", "his"),
         ("mein", "my"),
@@ -129,7 +131,7 @@ def _draw_owner(chooser: Chooser) -> Determiner:
     possible = [name for name in names if len(name.german) == 1 and not name.german[0].endswith(("s", "x", "z"))]
     name = chooser.zipf(possible)
     english = (*name.english, "'s")
-    return Determiner(name.german[0] + "s", "fixed", "strong", english, english)
+    return Determiner(name.german[0] + "s", "fixed", "strong", english, english, is_owner=True)
 
 
 def negative(*, has_not: bool) -> Determiner:

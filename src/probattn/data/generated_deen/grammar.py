@@ -49,7 +49,8 @@ def _possible_frames(chooser: Chooser, request: Request) -> tuple[tuple[str, flo
     if request.subject is None:
         return request.frames
     verbs, name = chooser.lexicon.verbs_of_subject, request.subject_class
-    frames = [item for item in request.frames if item[0] == "copula" or (item[0], name) in verbs]
+    is_described = name in chooser.lexicon.adjectives
+    frames = [item for item in request.frames if (item[0], name) in verbs or (item[0] == "copula" and is_described)]
     return tuple(frames) or (("copula", 1.0),)
 
 
@@ -130,8 +131,7 @@ def _draw_copula(chooser: Chooser, request: Request, period: Period) -> Clause:
         job = draw_common(chooser, "job", case="nom", determiner=JOB, is_plain=True)
         draft.parts.append(Part(job.german, job.english, Middle.PREDICATIVE, Slot.PREDICATIVE))
     else:
-        adjectives = chooser.lexicon.adjectives.get(name) or chooser.lexicon.adjectives["person"]
-        put_predicative(draft, adjectives, may_compare=verb is SEIN and subject.noun is not None)
+        put_predicative(draft, chooser.lexicon.adjectives[name], may_compare=verb is SEIN and subject.noun is not None)
     return finish_clause(draft, request, period=period)
 
 
@@ -181,7 +181,9 @@ def relate(chooser: Chooser, phrase: NounPhrase) -> NounPhrase:
     if not verbs:
         pronoun = _relative_pronoun(chooser, phrase, "nom")
         known = [name for name in names if any((item[0], name) in chooser.lexicon.verbs_of_subject for item in FRAMES)]
-        name = known[0] if known else phrase.name
+        name = known[0] if known else phrase.noun.classes[0]
+        if not known and name not in chooser.lexicon.adjectives:
+            return phrase
         clause = draw_clause(chooser, replace(request, subject=pronoun, subject_class=name, frames=SUBJECT_FRAMES))
     else:
         verb = chooser.zipf(verbs)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from .chooser import Chooser
-from .determiners import ARTICLE, Determiner, draw_determiner
+from .determiners import ARTICLE, POSSESSIVES, Determiner, draw_determiner
 from .english import choose_article
 from .german import Case, decline_adjective, decline_noun
 from .lexicon import Noun
@@ -98,6 +98,33 @@ SOMETHING = (
     Pronoun("alles alles allem", "everything everything", gender="n"),
     Pronoun("nichts nichts nichts", "nothing nothing", gender="n"),
 )
+SPOUSES = {("man",): ("husband",), ("woman",): ("wife",), ("men",): ("husbands",), ("women",): ("wives",)}
+# Adjectives that do not go together: the second one is left out.
+OPPOSITES = (
+    {"klein", "groß", "riesig", "winzig"},
+    {"alt", "neu", "jung"},
+    {"gut", "schlecht", "schrecklich", "ausgezeichnet", "wunderbar", "köstlich"},
+    {"lang", "kurz"},
+    {"schwer", "leicht", "einfach", "schwierig"},
+    {"kalt", "warm", "heiß"},
+    {"teuer", "billig", "wertvoll"},
+    {"reich", "arm"},
+    {"langweilig", "interessant", "spannend", "lustig"},
+    {"schön", "hässlich", "hübsch"},
+    {"krank", "gesund"},
+    {"glücklich", "traurig"},
+    {"klug", "dumm"},
+    {"faul", "fleißig", "frisch", "reif"},
+    {"freundlich", "nett", "böse"},
+    {"laut", "ruhig"},
+    {"sauber", "schmutzig"},
+    {"nass", "trocken"},
+    {"süß", "sauer"},
+    {"stark", "schwach"},
+    {"richtig", "falsch"},
+    {"deutsch", "französisch", "italienisch", "englisch"},
+    {"rot", "blau", "grün", "gelb", "schwarz", "weiß", "braun", "grau", "bunt"},
+)
 CASES: tuple[Case, ...] = ("nom", "acc", "dat")
 
 
@@ -129,7 +156,7 @@ def draw_pronoun(chooser: Chooser, *, case: Case, is_subject: bool, is_person: b
 def draw_name(chooser: Chooser) -> NounPhrase:
     """The name of a person."""
     kind = "woman" if chooser.chance(0.5) else "man"
-    german, english = place_phrase(chooser, chooser.zipf(chooser.lexicon.phrases[kind]))
+    german, english = place_phrase(chooser, chooser.phrase(kind))
     return NounPhrase(german, english, gender="f" if kind == "woman" else "m")
 
 
@@ -165,6 +192,8 @@ def draw_common(
         is_plain=is_plain,
     )
     words = noun.english_plural if many_english else noun.english
+    if determiner.is_owner:
+        words = SPOUSES.get(words, words)
     english = (*english_words, *(Token(word, key) for word in words))
     opening = determiner.plural_english if many_english else determiner.english
     if opening == ("a",):
@@ -204,9 +233,9 @@ def _draw_adjectives(
     seen: set[str] = set()
     for number in range(count):
         adjective = chooser.zipf(choices)
-        if adjective.german in seen or adjective.english in seen:
+        if adjective.german in seen:
             break
-        seen |= {adjective.german, adjective.english}
+        seen |= next((group for group in OPPOSITES if adjective.german in group), {adjective.german})
         if number:
             key = (chooser.key(),)
             german, english = (*german, Token("und", key)), (*english, Token("and", key))
@@ -244,9 +273,13 @@ def draw_noun_phrase(
 
 def draw_several(chooser: Chooser, *, case: Case) -> NounPhrase:
     """Two people: Anna und ihr Bruder."""
-    first = draw_name(chooser) if chooser.chance(0.6) else draw_common(chooser, "person", case=case, is_plain=True)
-    second = draw_name(chooser) if chooser.chance(0.4) else draw_common(chooser, "person", case=case, is_plain=True)
-    return join_phrases(chooser, first, second)
+    members = []
+    for chance in (0.6, 0.4):
+        determiner = ARTICLE if chooser.chance(0.4) else chooser.zipf(POSSESSIVES)
+        is_name = chooser.chance(chance)
+        common = draw_common(chooser, "person", case=case, determiner=determiner, is_plain=True)
+        members.append(draw_name(chooser) if is_name else common)
+    return join_phrases(chooser, members[0], members[1])
 
 
 def join_phrases(chooser: Chooser, first: NounPhrase, second: NounPhrase) -> NounPhrase:

@@ -124,7 +124,8 @@ def _with_subordinate(chooser: Chooser) -> Sides:
     conjunction = chooser.zipf(CONJUNCTIONS)
     main_period, period = chooser.pick(conjunction.periods)
     main = draw_clause(chooser, Request(period=main_period, richness=0.6))
-    other = draw_clause(chooser, _second_request(chooser, main, period))
+    may_negate = conjunction.german not in ("bevor", "bis", "während")
+    other = draw_clause(chooser, replace(_second_request(chooser, main, period), may_negate=may_negate))
     german, english = _subordinate(chooser, other, word=conjunction.german, english=conjunction.english)
     if chooser.chance(0.65):
         return _order_statement(chooser, _attach(main, german, english=english))
@@ -146,7 +147,9 @@ def _with_content(chooser: Chooser) -> Sides:
     verb = chooser.zipf(chooser.lexicon.verbs[frame])
     period: Period = chooser.weigh((("now", 0.6), ("past", 0.4)))
     must_negate = frame == "whether" and verb.english in ("know", "find")
-    main = draw_clause(chooser, Request(period=period, verb=verb, richness=0.3, must_negate=must_negate))
+    main = draw_clause(
+        chooser, Request(period=period, verb=verb, richness=0.5 if period == "past" else 0.0, must_negate=must_negate)
+    )
     inner = chooser.weigh((("past", 0.8), ("now", 0.2))) if period == "past" else None
     other = draw_clause(chooser, replace(_second_request(chooser, main, "now"), period=inner))
     word, english = "dass", ("that",)
@@ -157,7 +160,7 @@ def _with_content(chooser: Chooser) -> Sides:
         if word == "wann":
             other = _without(other, Middle.TIME)
     german, words = _subordinate(chooser, other, word=word, english=english)
-    if frame == "that" and chooser.chance(0.2):
+    if frame == "that" and all(part.slot < Slot.PLACE for part in main.parts) and chooser.chance(0.25):
         words = words[1:]  # he says he is tired
     return _order_statement(chooser, _attach(main, german, english=words))
 
@@ -167,7 +170,7 @@ def _without(clause: Clause, middle: Middle) -> Clause:
     kept = tuple(part for part in clause.parts if part.middle is not middle)
     aspect = clause.predicate.aspect
     if aspect is Aspect.PROGRESSIVE:
-        kept = tuple(part for part in kept if part.middle is not Middle.COMMENT)
+        kept = tuple(part for part in kept if part.middle is not Middle.TIME)
         aspect = Aspect.SIMPLE
     return replace(clause, parts=kept, predicate=replace(clause.predicate, aspect=aspect))
 
@@ -176,13 +179,15 @@ def _with_infinitive(chooser: Chooser) -> Sides:
     """tries to open the window; goes home to read a book."""
     is_purpose = chooser.chance(0.35)
     if is_purpose:
-        request = Request(frames=(("acc", 0.4), ("goal", 0.6)), richness=0.4, may_negate=False)
+        request = Request(frames=(("goal", 1.0),), richness=0.4, may_negate=False)
     else:
         request = Request(verb=chooser.zipf(chooser.lexicon.verbs["zu"]), richness=0.4)
     main = draw_clause(chooser, request)
+    if main.subject.name not in ("", "person"):
+        return _order_statement(chooser, main)
     other = draw_clause(
         chooser,
-        Request(subject=main.subject, frames=PLAIN, richness=0.6, is_simple=True, may_negate=False, period="now"),
+        Request(subject=main.subject, frames=PLAIN, richness=0.2, is_simple=True, may_negate=False, period="now"),
     )
     key = chooser.key()
     german, english = order_infinitive(other, key)
@@ -254,7 +259,7 @@ def _draw_object_question(chooser: Chooser, request: Request) -> Clause:
     case: Case = "acc" if frame == "acc" or verb.case == "acc" else "dat"
     things = tuple(name for name in verb.objects if name not in ("person", "game", "language", "money", "meal"))
     if frame != "dat" and things and chooser.chance(0.45):
-        given = draw_common(chooser, chooser.pick(things), case=case, determiner=which())
+        given = draw_common(chooser, chooser.pick(things), case=case, determiner=which(), is_plain=chooser.chance(0.6))
     elif "person" in verb.objects:
         given = _question_word(chooser, "wen" if case == "acc" else "wem", "who")
     elif frame == "acc":
@@ -272,7 +277,7 @@ def _command(chooser: Chooser) -> Sides:
     verb = chooser.zipf(chooser.lexicon.verbs[chooser.weigh(COMMANDS)])
     while verb.english in STATES:
         verb = chooser.zipf(chooser.lexicon.verbs["acc"])
-    clause = draw_clause(chooser, Request(period="now", subject=subject, verb=verb, richness=0.7, is_simple=True))
+    clause = draw_clause(chooser, Request(period="future", subject=subject, verb=verb, richness=0.7, is_simple=True))
     clause = replace(clause, parts=tuple(part for part in clause.parts if part.middle is not Middle.OFTEN))
     key = (chooser.key(),)
     please = (Token("bitte", key), Token("please", key))

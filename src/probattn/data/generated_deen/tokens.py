@@ -10,7 +10,7 @@ from typing import NamedTuple
 from .chooser import Chooser
 from .lexicon import Phrase
 
-__all__ = ["Token", "Tokens", "capitalise", "drop_commas", "link", "place_phrase"]
+__all__ = ["Links", "Token", "Tokens", "capitalise", "drop_commas", "link", "place_phrase"]
 
 
 class Token(NamedTuple):
@@ -28,6 +28,7 @@ class Token(NamedTuple):
 
 
 Tokens = tuple[Token, ...]
+Links = frozenset[tuple[int, int]]
 
 
 def place_phrase(chooser: Chooser, phrase: Phrase) -> tuple[Tokens, Tokens]:
@@ -41,20 +42,20 @@ def place_phrase(chooser: Chooser, phrase: Phrase) -> tuple[Tokens, Tokens]:
     return german, english
 
 
-def link(source: Sequence[Token], target: Sequence[Token]) -> tuple[frozenset[tuple[int, int]], ...]:
-    """The sure links and the links that are only possible, as (source position, target position)."""
-    sure: set[tuple[int, int]] = set()
-    possible: set[tuple[int, int]] = set()
-    for j, word in enumerate(target):
-        strong, weak = set(word.sure), set(word.possible)
-        if not strong and not weak:
-            continue
-        for i, other in enumerate(source):
-            if not strong.isdisjoint(other.sure):
-                sure.add((i, j))
-            elif not (strong | weak).isdisjoint(other.sure + other.possible):
-                possible.add((i, j))
-    return frozenset(sure), frozenset(possible)
+def link(source: Sequence[Token], target: Sequence[Token]) -> tuple[Links, Links]:
+    """The sure links, and the possible links with the sure ones among them, as (source position, target position)."""
+    strong: dict[int, list[int]] = {}
+    every: dict[int, list[int]] = {}
+    for i, word in enumerate(source):
+        for key in word.sure:
+            strong.setdefault(key, []).append(i)
+        for key in word.sure + word.possible:
+            every.setdefault(key, []).append(i)
+    sure = {(i, j) for j, word in enumerate(target) for key in word.sure for i in strong.get(key, ())}
+    found = {
+        (i, j) for j, word in enumerate(target) for key in word.sure + word.possible for i in every.get(key, ())
+    }
+    return frozenset(sure), frozenset(found)
 
 
 def drop_commas(tokens: Iterable[Token]) -> list[Token]:
