@@ -197,6 +197,12 @@ def test_truncate_law_row_by_row(law):
     torch.testing.assert_close(found.exp(), torch.tensor(expected))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_temperature_below_the_precision_is_the_limit(dtype):
+    log_probs = torch.tensor([[0.2, 0.5, 0.3]], dtype=dtype).log()
+    assert truncate_law(log_probs, temperature=1e-320).exp().tolist() == [[0.0, 1.0, 0.0]]
+
+
 def test_top_p_keeps_the_smallest_set_that_reaches_the_mass():
     log_probs = torch.tensor([[0.0625, 0.5, 0.25, 0.1875]], dtype=torch.float64).log()
     for top_p, size in [(1e-9, 1), (0.5, 1), (0.51, 2), (0.75, 2), (0.76, 3), (1.0, 4)]:

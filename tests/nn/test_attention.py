@@ -24,6 +24,7 @@ from probattn.nn import (
     Attention,
     AttentionOutput,
     Bilinear,
+    BiLSTM,
     Dot,
     FromContext,
     FromScores,
@@ -276,6 +277,30 @@ def test_what_stands_behind_padding_does_not_matter(kind: str, is_causal: bool, 
         results.append([output.context, output.expected_context, *(grad for grad in grads if grad is not None)])
     for plain, padded in zip(*results, strict=True):
         assert torch.isfinite(padded).all()
+        torch.testing.assert_close(padded, plain)
+
+
+def test_padded_steps_reach_nobody() -> None:
+    """An encoder of the target does not read them, and a random context does not pay for them."""
+    given = make_given()
+    network = InferenceNetwork(Bilinear(2 * D, D), Categorical(), target_encoder=BiLSTM(D, D))
+    weights = Site("weights", prior=FromScores(Categorical()), posterior=network)
+    attention = Attention(Dot(), weights=weights, context=context_site())
+    results = []
+    for extra in (0, 2):
+        query, target = (nn.functional.pad(x, (0, 0, 0, extra), value=9.0) for x in (given.query, given.target))
+        mask = nn.functional.pad(torch.ones(B, T, dtype=torch.bool), (0, extra), value=False)
+        output = attention(
+            query,
+            given.memory,
+            estimators={"weights": Mean(), "context": Pathwise()},
+            target=target,
+            mask=mask,
+            seed=torch.tensor(1),
+        )
+        assert not output.latents[1].kl[:, T:].any()
+        results.append((output.context[:, :, :T], *(latent.kl[:, :T] for latent in output.latents)))
+    for plain, padded in zip(*results, strict=True):
         torch.testing.assert_close(padded, plain)
 
 

@@ -62,6 +62,15 @@ def test_heads_are_further_leading_axes(score: Score) -> None:
 
 
 @pytest.mark.parametrize("score", [Dot(), Bilinear(D, D), Additive(D, D, hidden_dim=3)], ids=lambda s: type(s).__name__)
+def test_step_by_step(score: Score) -> None:
+    """A decoder prepares the keys once and compares one query after another."""
+    query, keys = torch.randn(B, T, D), torch.randn(B, S, D)
+    prepared = score.prepare(keys)
+    steps = [score.compare(query[:, t : t + 1], prepared) for t in range(T)]
+    torch.testing.assert_close(torch.cat(steps, dim=1), score(query, dense(keys)))
+
+
+@pytest.mark.parametrize("score", [Dot(), Bilinear(D, D), Additive(D, D, hidden_dim=3)], ids=lambda s: type(s).__name__)
 def test_gradients(score: Score) -> None:
     score.double()
     query = torch.randn(1, 2, D, dtype=torch.float64, requires_grad=True)

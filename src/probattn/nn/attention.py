@@ -63,6 +63,7 @@ class Attention(nn.Module):
         *,
         estimators: Mapping[str, Estimator] | None = None,
         target: Tensor | None = None,
+        mask: Tensor | None = None,
         seed: Tensor | None = None,
     ) -> AttentionOutput:
         """Attend.
@@ -73,12 +74,13 @@ class Attention(nn.Module):
             estimators: One per site, by the site's name.
             target: What is to be predicted, for inference networks. With a target the sites use their posteriors,
                 without one their predictive distributions.
+            mask: (*unit) bool, False for padded steps, which encoders of the target and sites of contexts leave out.
             seed: () int64; each site draws its own from torch's generator if absent.
         """
         support = memory.support
         memory = replace(memory, keys=support.zero_unseen(memory.keys), values=support.zero_unseen(memory.values))
         scores = self.score(query, memory)
-        given = Given(memory=memory, query=query, scores=scores, target=target)
+        given = Given(memory=memory, query=query, scores=scores, target=target, mask=mask)
         latents: list[Latent] = []
         expected_weights = self._expected_weights(given)
         expected_draw = Draw(value=expected_weights.unsqueeze(0), index=None, log_weight=expected_weights[:0])
@@ -94,7 +96,7 @@ class Attention(nn.Module):
                     f"the context site '{self.context.name}' reads one context, but the weights site gave "
                     f"{context.shape[0]} particles; use one sample there, or no context site"
                 )
-            given = Given(memory=memory, query=query, scores=scores, target=target, context=context[0])
+            given = replace(given, context=context[0])
             latent = _visit(self.context, given, estimators, None if seed is None else fold_seed(seed, 1))
             latents.append(latent)
             expected = self.context.expected(given)

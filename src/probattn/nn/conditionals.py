@@ -281,9 +281,12 @@ def _encode(encoder: nn.Module, x: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def _memory_mask(memory: Memory) -> Tensor | None:
-    """(B, S) mask of real positions, where the support has one that all queries share."""
+    """(B, S) positions that any query may see, for memories without heads; None: all of them."""
     mask = memory.support.mask if isinstance(memory.support, Dense) else None
-    return mask[:, 0] if mask is not None and mask.dim() == 3 and mask.shape[1] == 1 else None
+    if mask is None or memory.keys.dim() != 3:
+        return None
+    is_seen = mask if mask.dim() < 2 else mask.any(dim=-2)
+    return is_seen.expand(memory.keys.shape[:-1])
 
 
 def _require(tensor: Tensor | None, who: str, what: str) -> Tensor:

@@ -15,7 +15,7 @@ from probattn.core.estimators import Estimator
 from probattn.core.noise import fresh_seed
 from probattn.core.protocols import LatentDistribution
 from probattn.core.records import Draw, Given, Latent, Unit
-from probattn.distributions import WeightsDistribution, has_kl, kl, kl_entries
+from probattn.distributions import has_kl, kl, kl_entries
 from probattn.nn.conditionals import Conditional
 
 __all__ = ["Replay", "Site", "divergence"]
@@ -207,13 +207,7 @@ def divergence(made: Replay, name: str) -> Tensor:
 def _kl_terms(made: Replay) -> Tensor | None:
     """(*unit, *factor) terms of the KL, zero outside the support and on padded units."""
     q, p = made.posterior, made.prior
-    terms = None if p is None or p is q else kl_entries(q, p)
-    if terms is None:
-        return None
-    if isinstance(q, WeightsDistribution):
-        return q.attended.fill_outside(terms, 0.0)
-    mask: Tensor | None = getattr(q, "mask", None)
-    return terms if mask is None else terms.masked_fill(~mask.unsqueeze(-1), 0.0)
+    return None if p is None or p is q else kl_entries(q, p)
 
 
 def _with_log_prior(draw: Draw, prior: Distribution) -> Draw:

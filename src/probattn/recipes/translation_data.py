@@ -83,8 +83,11 @@ def _generated(settings: CorpusSettings) -> tuple[dict[str, ParallelText], list[
     if settings.train_size is None:
         raise ValueError("the generated corpus has no end: give train_size a number")
     corpus = GeneratedDeEn(settings.seed)
-    sizes = {"train": settings.train_size, "valid": settings.test_size, "test": settings.test_size}
-    pairs = {split: corpus.pairs(split, size) for split, size in sizes.items()}
+    pairs = {
+        "train": corpus.pairs("train", settings.train_size),
+        "valid": corpus.pairs("valid", settings.test_size),
+        "test": corpus.pairs("test", settings.test_size),
+    }
     texts = {
         split: ParallelText(
             source=tuple(" ".join(pair.source) for pair in some),

@@ -85,8 +85,8 @@ def likelihood(
 ) -> Tally:
     """Sum of a bound over a split.
 
-    Without the posterior it is the log-likelihood of the predictive distribution: exact for `Marginal` with `Enumerate`,
-    and without a KL, which regularises training but is no part of a prediction.
+    Without the posterior it is the log-likelihood of the predictive distribution: exact for `Marginal` with
+    `Enumerate`, and without a KL, which regularises training but is no part of a prediction.
     """
     nats = kl = 0.0
     tokens = 0

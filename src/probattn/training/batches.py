@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any, Protocol
 
@@ -79,7 +80,7 @@ class Dealer:
         total = len(batches)
         for begin in range(start, total, self.width):
             end = min(begin + self.width, total)
-            yield lambda place, begin=begin: batches[begin + place], end - begin, end == total
+            yield partial(_item, batches, begin), end - begin, end == total
 
     def _streamed(self, batches: Any, epoch: int, start: int) -> Iterator[tuple[Callable[[int], Any], int, bool]]:
         # One window is read ahead to see the end, so what the iterable draws must not touch the noise of the steps.
@@ -102,6 +103,10 @@ class Dealer:
             following = list(islice(stream, self.width))
             yield window.__getitem__, len(window), not following
             window = following
+
+
+def _item(batches: Any, begin: int, place: int) -> Any:
+    return batches[begin + place]
 
 
 def move(batch: Any, device: torch.device) -> Any:

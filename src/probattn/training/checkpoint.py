@@ -37,6 +37,10 @@ __all__ = ["Checkpoint", "CheckpointStore", "Snapshot", "load_checkpoint"]
 FORMAT = 1
 
 
+class _Damage(CheckpointError):
+    """A reason to look for an older checkpoint; all other errors are not."""
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """What is saved.
@@ -81,23 +85,23 @@ def load_checkpoint(folder: Path) -> Checkpoint:
 
 
 def _verify(folder: Path) -> dict[str, Any]:
-    """The manifest, if every file is as it says."""
+    """The manifest, if every file is as it says; raises _Damage if not."""
     try:
         manifest = json.loads((folder / "manifest.json").read_bytes())
         files, version = manifest["files"], manifest["format"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"{folder} has no readable manifest.json, so it is no checkpoint of a run") from error
+        raise _Damage(f"{folder} has no readable manifest.json, so it is no checkpoint of a run") from error
     if version != FORMAT:
         raise CheckpointError(f"{folder} has format {version}; this version of probattn reads format {FORMAT}")
     for name, expected in files.items():
         try:
             found = file_digest(folder / name)
         except OSError as error:
-            raise CheckpointError(f"{folder / name} cannot be read: {error.strerror}") from error
+            raise _Damage(f"{folder / name} cannot be read: {error.strerror}") from error
         if found["bytes"] != expected["bytes"]:
-            raise CheckpointError(f"{folder / name} has {found['bytes']} bytes instead of {expected['bytes']}")
+            raise _Damage(f"{folder / name} has {found['bytes']} bytes instead of {expected['bytes']}")
         if found["sha256"] != expected["sha256"]:
-            raise CheckpointError(f"{folder / name} was changed after it was written: its SHA-256 is another one")
+            raise _Damage(f"{folder / name} was changed after it was written: its SHA-256 is another one")
     return dict(manifest)
 
 
@@ -122,25 +126,30 @@ class CheckpointStore:
         names = (path.name.removeprefix("update-") for path in self.folder.glob("update-*"))
         return sorted(int(name) for name in names if name.isdigit())
 
-    def open(self) -> None:
-        """Make the folder, and delete what a killed run left unfinished."""
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            clean_folder(self.folder)
-        except OSError as error:
-            raise OutputError(f"cannot write to {self.folder}: {error.strerror}") from error
-
-    def newest(self) -> int | None:
-        """Update of the newest checkpoint that is intact; says which ones are not. None if there is none at all.
+    def open(self) -> int | None:
+        """Update of the newest intact checkpoint, None if there is none; finishes what a killed run had begun.
 
         Raises:
             CheckpointError: There are checkpoints, and all of them are damaged.
+            OutputError: The folder cannot be written.
         """
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            clean_folder(self.folder)
+            update = self._newest()
+            if update is not None:
+                self._settle(update)
+        except OSError as error:
+            raise OutputError(f"cannot write to {self.folder}: {error.strerror}") from error
+        return update
+
+    def _newest(self) -> int | None:
+        """Says which newer ones are damaged."""
         damage = []
         for update in reversed(self.updates()):
             try:
                 _verify(self.path(update))
-            except CheckpointError as error:
+            except _Damage as error:
                 damage.append(str(error))
                 continue
             for text in damage:
@@ -163,12 +172,10 @@ class CheckpointStore:
         try:
             with atomic_folder(path, purpose=f"update {snapshot.update}") as folder:
                 _write(folder, snapshot)
-            write_pointer(self.folder / "latest", path.name)
-            if snapshot.best is None:
-                (self.folder / "best").unlink(missing_ok=True)
-            else:
-                write_pointer(self.folder / "best", self.path(snapshot.best).name)
-            self._prune(snapshot.update)
+            for update in self.updates():
+                if update > snapshot.update:  # damaged, or `open` would have continued from there
+                    remove_folder(self.path(update))
+            self._settle(snapshot.update)
         except (OutputError, OSError) as error:
             good = [self.path(update).name for update in self.updates()]
             kept = f"{good[-1]} is intact" if good else "there is no earlier checkpoint"
@@ -177,19 +184,29 @@ class CheckpointStore:
             ) from error
         return path
 
-    def _prune(self, current: int) -> None:
-        """Keep the newest ones and the best of each of them; those beyond `current` are of an abandoned future."""
-        updates = self.updates()
-        kept = {update for update in updates if update <= current}
-        kept = set(sorted(kept)[-self._keep_last :])
-        for update in list(kept):
-            try:
-                best = json.loads((self.path(update) / "manifest.json").read_bytes())["best"]
-            except (OSError, ValueError, KeyError):
-                continue  # damaged: nothing to learn from it
-            kept |= {best}
-        for update in set(updates) - kept:
+    def _settle(self, current: int) -> None:
+        """Point to the checkpoint of `current` and its best, and delete what is not kept.
+
+        Kept are the newest up to `current` and the best of each of them. Beyond it there is only damage.
+        """
+        best = self._best_of(current)
+        write_pointer(self.folder / "latest", self.path(current).name)
+        if best is None:
+            (self.folder / "best").unlink(missing_ok=True)
+        else:
+            write_pointer(self.folder / "best", self.path(best).name)
+        past = [update for update in self.updates() if update <= current]
+        kept = past[-self._keep_last :]
+        for update in set(past) - {*kept, *(self._best_of(update) for update in kept)}:
             remove_folder(self.path(update))
+
+    def _best_of(self, update: int) -> int | None:
+        """Which checkpoint was the best so far when this one was written; None if it is damaged."""
+        try:
+            best = json.loads((self.path(update) / "manifest.json").read_bytes())["best"]
+        except (OSError, ValueError, KeyError):
+            return None
+        return None if best is None else int(best)
 
 
 def _write(folder: Path, snapshot: Snapshot) -> None:

@@ -18,7 +18,7 @@ from probattn.training.model_folder import load_weights
 from probattn.training.optim import set_trainable
 from probattn.training.randomness import RandomState, capture, restore
 from probattn.training.stage import Stage
-from probattn.training.task import Task
+from probattn.training.task import HasState, Task
 
 __all__ = ["Failure", "Replay", "find_failure", "replay_failure", "write_failure"]
 
@@ -87,9 +87,14 @@ def write_failure(folder: Path, failure: Failure, *, task: Task, stage: Stage, r
         "batches": [dict(task.describe_batch(batch)) for batch in failure.batches],
         "reproduce": how,
     }
-    modules = {name: module.state_dict() for name, module in stage.modules().items()}
+    content = {
+        "batches": failure.batches,
+        "random": failure.random,
+        "modules": {name: module.state_dict() for name, module in stage.modules().items()},
+        "task": task.state_dict() if isinstance(task, HasState) else None,
+    }
     buffer = io.BytesIO()
-    torch.save({"batches": failure.batches, "random": failure.random, "modules": modules}, buffer)
+    torch.save(content, buffer)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         write_bytes(folder / f"rank-{rank}.pt", buffer.getvalue())
@@ -127,8 +132,12 @@ def replay_failure(task: Task, folder: Path | str, *, stages: Sequence[Stage], r
     folder = Path(folder)
     report: Mapping[str, Any] = json.loads((folder / f"rank-{rank}.json").read_bytes())
     saved = torch.load(folder / f"rank-{rank}.pt", map_location="cpu", weights_only=False)
-    stage = next(stage for stage in stages if stage.name == report["stage"])
+    stage = {stage.name: stage for stage in stages}.get(report["stage"])
+    if stage is None:
+        raise ValueError(f"the failure is of stage {report['stage']!r}; pass the stages of that run")
     load_weights(task.model, folder)
+    if isinstance(task, HasState):
+        task.load_state_dict(saved["task"])
     for name, module in stage.modules().items():
         module.load_state_dict(saved["modules"][name])
     set_trainable(task.model, stage)
@@ -141,7 +150,7 @@ def replay_failure(task: Task, folder: Path | str, *, stages: Sequence[Stage], r
             with torch.autocast(device.type, torch.bfloat16, enabled=report["precision"] == "bf16"):
                 output = task.step(move(batch, device), stage, report["update"])
             output.loss.backward()
-            losses.append(float(output.loss))
+            losses.append(float(output.loss.detach()))
     finally:
         restore(before)
     gradients = [parameter.grad for parameter in task.model.parameters() if parameter.grad is not None]

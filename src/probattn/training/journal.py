@@ -8,6 +8,7 @@ import json
 import math
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -64,7 +65,7 @@ class Journal:
             size = os.fstat(self._file.fileno()).st_size
             self._file.truncate(min(start, size))
         except OSError as error:
-            raise OutputError(f"cannot write {self.path}: {error.strerror}") from error
+            raise self._trouble(error) from error
         if size < start:
             say(f"{self.path} is {start - size} bytes shorter than the checkpoint says; earlier lines are missing")
         self._board = _open_board(folder, update) if use_tensorboard else None
@@ -75,7 +76,8 @@ class Journal:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._file.close()
+        with suppress(OSError):  # a line that did not fit on the disk is tried again, and was reported before
+            self._file.close()
         if self._board is not None:
             self._board.close()
 
@@ -86,10 +88,7 @@ class Journal:
             self._file.write(line.encode() + b"\n")
             self._file.flush()
         except OSError as error:
-            raise OutputError(
-                f"cannot write {self.path}: {error.strerror}. The run stopped at update {update}; its checkpoints are "
-                "intact. Make room and run the same command again to resume."
-            ) from error
+            raise self._trouble(error) from error
         if self._board is not None:
             for name, value in {**values, **speed}.items():
                 if isinstance(value, int | float):
@@ -101,8 +100,14 @@ class Journal:
             self._file.flush()
             os.fsync(self._file.fileno())
         except OSError as error:
-            raise OutputError(f"cannot write {self.path}: {error.strerror}") from error
+            raise self._trouble(error) from error
         return os.fstat(self._file.fileno()).st_size
+
+    def _trouble(self, error: OSError) -> OutputError:
+        return OutputError(
+            f"cannot write {self.path}: {error.strerror}. The checkpoints are intact: make room (or correct the "
+            "permissions) and run the same command again to resume."
+        )
 
 
 def _open_board(folder: Path, update: int) -> Any:

@@ -3,7 +3,7 @@
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,7 +29,7 @@ def seed_all(*key: int) -> None:
 
 def capture() -> RandomState:
     """The state of all generators, in types that `torch.load(weights_only=True)` accepts."""
-    numpy_state = cast(dict[str, Any], np.random.get_state(legacy=False))
+    numpy_state = np.random.get_state(legacy=False)
     inner = numpy_state["state"]
     numpy_state["state"] = {**inner, "key": torch.from_numpy(inner["key"].astype(np.int64))}
     state: RandomState = {"python": random.getstate(), "numpy": numpy_state, "torch": torch.get_rng_state()}

@@ -89,8 +89,7 @@ class Keeper:
         Raises:
             CheckpointError: All checkpoints are damaged, or they belong to another run.
         """
-        self._processes.on_main(self._store.open)
-        update = self._processes.on_main(self._store.newest)
+        update = self._processes.on_main(self._store.open)
         if update is None:
             return None
         checkpoint = load_checkpoint(self._store.path(update))

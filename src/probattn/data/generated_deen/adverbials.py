@@ -109,6 +109,8 @@ def draw_comment(chooser: Chooser, *, may_go_inside: bool) -> Part:
 
 def draw_company(chooser: Chooser, *, is_travel: bool) -> Part:
     """With somebody, without something, or by bus."""
+    german: Tokens
+    english: Tokens
     if is_travel and chooser.chance(0.5):
         phrase = draw_common(chooser, "public", case="dat", is_plain=True)
         while phrase.is_plural or not phrase.has_article or phrase.noun is None:

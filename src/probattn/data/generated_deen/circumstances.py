@@ -16,9 +16,43 @@ __all__ = ["STATES", "finish_clause"]
 
 # English verbs of states: no progressive, no manner, no passive.
 STATES = frozenset(
-    "be become belong believe cost depend fear fit get hate have hear know lie like look love miss need owe see "
-    "smell stand trust understand recognise remember forget lose encounter live notice realise".split()
+    [
+        "be",
+        "become",
+        "belong",
+        "believe",
+        "cost",
+        "depend",
+        "fear",
+        "fit",
+        "get",
+        "hate",
+        "have",
+        "hear",
+        "know",
+        "lie",
+        "like",
+        "look",
+        "love",
+        "miss",
+        "need",
+        "owe",
+        "see",
+        "smell",
+        "stand",
+        "trust",
+        "understand",
+        "recognise",
+        "remember",
+        "forget",
+        "lose",
+        "encounter",
+        "live",
+        "notice",
+        "realise",
+    ]
 )
+TRAVEL = ("fahren", "reisen", "kommen", "kehren")  # one may do so by bus
 ALREADY = Phrase(("schon",), ("already",), ((0, 0),))
 
 
@@ -41,6 +75,8 @@ def finish_clause(draft: Draft, request: Request, *, period: Period) -> Clause:
         has_negation = True
     if is_future_present:
         parts.append(_future_time(chooser))
+    elif draft.predicate.aspect is Aspect.PERFECT:
+        pass  # not yet: neither a time nor a frequency
     elif may_be_now and is_act and not (has_negation or request.is_simple) and chooser.chance(0.13 * request.richness):
         _say_right_now(draft)
     elif _is_perfect(predicate) and not has_negation and is_act and chooser.chance(0.12 * request.richness):
@@ -80,7 +116,7 @@ def _say_right_now(draft: Draft) -> None:
 
 
 def _negate(draft: Draft) -> None:
-    """nicht and "not"; noch nicht with the perfect becomes "not ... yet"."""
+    """Nicht and "not"; noch nicht with the perfect becomes "not ... yet"."""
     chooser = draft.chooser
     key = (chooser.key(),)
     draft.english_not = Token("not", key)
@@ -99,7 +135,7 @@ def _add_circumstances(draft: Draft, request: Request, *, is_act: bool) -> None:
     if is_act and frame in ("none", "acc", "give", "goal", "put") and chooser.chance(0.13 * request.richness):
         draft.parts.append(draw_manner(chooser))
     elif is_act and frame in ("none", "goal", "place") and chooser.chance(0.16 * request.richness):
-        draft.parts.append(draw_company(chooser, is_travel=frame == "goal"))
+        draft.parts.append(draw_company(chooser, is_travel=draft.predicate.verb.infinitive in TRAVEL))
     elif is_act and frame == "acc" and chooser.chance(0.08 * request.richness):
         person = draw_noun_phrase(chooser, ("person",), case="acc", avoid=draft.subject.english_person)
         german, english = govern(chooser, "für", phrase=person, english=("for",))

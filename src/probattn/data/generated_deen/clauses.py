@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from enum import Enum, IntEnum
 
 from .noun_phrases import NounPhrase
-from .predicates import GermanGroup, Predicate, command, english_group, german_group, zu_infinitive
+from .predicates import Predicate
 from .tokens import Token, Tokens
+from .verb_groups import command_group, english_group, german_group, zu_infinitive
 
 __all__ = [
     "Clause",
@@ -166,9 +167,10 @@ def _middle_field(clause: Clause, *, front: Part | None, has_subject: bool) -> T
     parts = sorted((part for part in clause.parts if part is not front), key=lambda part: part.middle)
     words = [token for part in parts for token in part.german]
     if has_subject:
-        # "freut sich der Mann", but "freut er sich"
-        is_late = bool(parts) and parts[0].middle is Middle.REFLEXIVE and not clause.subject.is_pronoun
-        place = len(parts[0].german) if is_late else 0
+        # "freut sich der Mann" and "gefällt mir das Lied", but "freut er sich", "gefällt es mir"
+        last = Middle.DATIVE_PRONOUN if clause.predicate.verb.frame == "like" else Middle.REFLEXIVE
+        early = () if clause.subject.is_pronoun else (part for part in parts if part.middle <= last)
+        place = sum(len(part.german) for part in early)
         words[place:place] = clause.subject.german_full
     return tuple(words)
 
@@ -224,7 +226,7 @@ def order_infinitive(clause: Clause, zu_key: int) -> tuple[Tokens, Tokens]:
 def order_command(clause: Clause, please: tuple[Token, Token], *, is_polite: bool) -> tuple[Tokens, Tokens]:
     """Both sides of a command, with bitte and "please"."""
     predicate = clause.predicate
-    group: GermanGroup = command(predicate, is_plural=clause.subject.is_plural)
+    group = command_group(predicate, is_plural=clause.subject.is_plural)
     opening: Tokens = (group.finite,)
     if is_polite:
         group = german_group(predicate, 3, is_plural=True)

@@ -10,7 +10,7 @@ from .determiners import make_number, negative
 from .german import Case, decline_noun
 from .lexicon import Adjective, load_lexicon
 from .noun_phrases import NounPhrase, draw_common, draw_noun_phrase
-from .predicates import Predicate, Tense
+from .predicates import Predicate
 from .tokens import Token, Tokens, place_phrase
 
 __all__ = ["COMPLEMENTS", "REFLEXIVES", "Draft", "add_object", "add_reflexive", "is_negative", "put_predicative"]
@@ -129,7 +129,7 @@ def _take_dative(draft: Draft) -> None:
 
 
 def _take_both(draft: Draft) -> None:
-    """gives the man a book, or gives a book to the man; pronouns and some verbs ask for the second."""
+    """Gives the man a book, or gives a book to the man; pronouns and some verbs ask for the second."""
     chooser, verb = draft.chooser, draft.predicate.verb
     receiver = draw_noun_phrase(chooser, ("person",), case="dat", avoid=draft.subject.english_person)
     thing = _accusative(draft)
@@ -210,7 +210,7 @@ def _take_nothing(draft: Draft) -> None:
 
 
 def put_predicative(draft: Draft, adjectives: tuple[Adjective, ...], *, may_compare: bool) -> None:
-    """is very tired; is older than his brother."""
+    """Is very tired; is older than his brother."""
     chooser = draft.chooser
     adjective = chooser.zipf(adjectives)
     key = (chooser.key(),)

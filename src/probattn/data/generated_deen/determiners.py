@@ -102,8 +102,8 @@ def draw_determiner(chooser: Chooser, noun: Noun, *, name: str, is_plural: bool)
             return ARTICLE
     else:
         kind = chooser.weigh(PLURAL if is_plural else SINGULAR)
-    if kind == "every" and noun.is_english_plural:
-        return ARTICLE
+    if kind in ("every", "number") and noun.is_english_plural and noun.gender != "p":
+        return ARTICLE  # neither every trousers nor two trousers
     return _make(chooser, kind)
 
 

@@ -122,9 +122,10 @@ def imperative(verb: Verb, *, is_plural: bool) -> str:
     third = verb.parts[0] if verb.parts else ""
     if third and "e" in stem and third[: len(stem) - 1].count("i") > stem[:-1].count("i"):
         return third if stem.endswith("t") else third[:-1]  # e becomes i: gib, lies, nimm
-    if stem.endswith("el"):
+    if verb.infinitive.endswith("eln"):
         return stem[:-2] + "le"
-    return stem + "e" if _needs_e(stem) or stem.endswith(("er", "ig")) else stem
+    is_soft = stem.endswith("s") and not stem.endswith("ss")  # reise, not reis
+    return stem + "e" if _needs_e(stem) or is_soft or stem.endswith(("er", "ig")) else stem
 
 
 @cache
@@ -164,7 +165,7 @@ def _present(verb: Verb) -> tuple[str, ...]:
         second = third + "st"  # hält, hältst
     else:
         second = third[:-1] + ("t" if third[:-1].endswith(("s", "ß")) else "st")
-    first = stem[:-2] + "le" if stem.endswith("el") else stem + "e"
+    first = stem[:-2] + "le" if verb.infinitive.endswith("eln") else stem + "e"
     return first, second, third, verb.infinitive, stem + e + "t", verb.infinitive
 
 

@@ -11,12 +11,13 @@ from .determiners import JOB
 from .german import Case, article
 from .lexicon import Verb
 from .noun_phrases import NounPhrase, draw_common, draw_noun_phrase, draw_several
-from .predicates import BECOME, EXIST, LOOK, MODALS, SEIN, Aspect, Predicate, Tense, make_predicate
+from .predicates import BECOME, EXIST, LOOK, MODALS, SEIN, Aspect, Modal, Predicate, Tense, make_predicate
 from .requests import FRAMES, Period, Request
 from .tokens import Token
 
 __all__ = ["draw_clause", "relate"]
 
+PERIODS: tuple[tuple[Period, float], ...] = (("now", 0.5), ("past", 0.38), ("future", 0.12))
 LIGHT = ("haben", "sein", "wissen", "mögen")  # past rather than perfect, and no modal
 PASSIVE_MODALS = tuple(modal for modal in MODALS if modal.infinitive not in ("wollen", "möchten"))
 NO_PASSIVE = ("accompany", "enter", "reach", "marry", "fetch", "save", "earn", "win", "pay")
@@ -27,7 +28,7 @@ SUBJECT_FRAMES = tuple(item for item in FRAMES if item[0] not in ("like", "passi
 def draw_clause(chooser: Chooser, request: Request) -> Clause:
     """A clause that fits the request."""
     frame = request.verb.frame if request.verb else chooser.weigh(_possible_frames(chooser, request))
-    period: Period = request.period or chooser.weigh((("now", 0.5), ("past", 0.38), ("future", 0.12)))
+    period = request.period or chooser.weigh(PERIODS)
     if frame == "copula":
         return _draw_copula(chooser, request, period)
     if frame == "exist":
@@ -98,7 +99,7 @@ def _start(chooser: Chooser, request: Request, *, verb: Verb, subject: NounPhras
 
 
 def _draw_tense(
-    chooser: Chooser, predicate: Predicate, *, subject: NounPhrase, period: Period, modals: tuple = ()
+    chooser: Chooser, predicate: Predicate, *, subject: NounPhrase, period: Period, modals: tuple[Modal, ...] = ()
 ) -> Predicate:
     is_light = predicate.verb.infinitive in LIGHT and not predicate.verb.prefix
     if modals and not is_light and chooser.chance(0.2):
@@ -117,7 +118,7 @@ def _draw_tense(
 
 
 def _draw_copula(chooser: Chooser, request: Request, period: Period) -> Clause:
-    """is tired, becomes a doctor, looks sad."""
+    """Is tired, becomes a doctor, looks sad."""
     name, subject = request.subject_class, request.subject
     if subject is None:
         name = chooser.pick(DESCRIBED)
@@ -150,7 +151,7 @@ def _draw_existence(chooser: Chooser, request: Request, period: Period) -> Claus
 
 
 def _draw_passive(chooser: Chooser, request: Request, period: Period) -> Clause:
-    """is repaired by the mechanic."""
+    """Is repaired by the mechanic."""
     verb = chooser.zipf(chooser.lexicon.verbs["acc"])
     while verb.english in STATES or verb.english in NO_PASSIVE:
         verb = chooser.zipf(chooser.lexicon.verbs["acc"])

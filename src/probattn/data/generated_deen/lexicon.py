@@ -233,7 +233,7 @@ def _read_adjectives() -> Iterator[Adjective]:
         longer = f"more_{english}" if english_comparative == "-" else english_comparative
         yield Adjective(
             german=word,
-            stem=stem or word,
+            stem=stem or word.removesuffix("e"),  # müde, ein müder Mann
             comparative=comparative if is_compared else None,
             english=english,
             english_comparative=longer if is_compared else None,

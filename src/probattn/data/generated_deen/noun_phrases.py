@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from .adjectives import adjective_class, draw_adjectives
 from .chooser import Chooser
 from .determiners import ARTICLE, POSSESSIVES, Determiner, draw_determiner
 from .english import choose_article
-from .german import Case, decline_adjective, decline_noun
+from .german import Case, decline_noun
 from .lexicon import Noun
 from .tokens import Token, Tokens, place_phrase
 
@@ -98,33 +99,12 @@ SOMETHING = (
     Pronoun("alles alles allem", "everything everything", gender="n"),
     Pronoun("nichts nichts nichts", "nothing nothing", gender="n"),
 )
-SPOUSES = {("man",): ("husband",), ("woman",): ("wife",), ("men",): ("husbands",), ("women",): ("wives",)}
-# Adjectives that do not go together: the second one is left out.
-OPPOSITES = (
-    {"klein", "groß", "riesig", "winzig"},
-    {"alt", "neu", "jung"},
-    {"gut", "schlecht", "schrecklich", "ausgezeichnet", "wunderbar", "köstlich"},
-    {"lang", "kurz"},
-    {"schwer", "leicht", "einfach", "schwierig"},
-    {"kalt", "warm", "heiß"},
-    {"teuer", "billig", "wertvoll"},
-    {"reich", "arm"},
-    {"langweilig", "interessant", "spannend", "lustig"},
-    {"schön", "hässlich", "hübsch"},
-    {"krank", "gesund"},
-    {"glücklich", "traurig"},
-    {"klug", "dumm"},
-    {"faul", "fleißig", "frisch", "reif"},
-    {"freundlich", "nett", "böse"},
-    {"laut", "ruhig"},
-    {"sauber", "schmutzig"},
-    {"nass", "trocken"},
-    {"süß", "sauer"},
-    {"stark", "schwach"},
-    {"richtig", "falsch"},
-    {"deutsch", "französisch", "italienisch", "englisch"},
-    {"rot", "blau", "grün", "gelb", "schwarz", "weiß", "braun", "grau", "bunt"},
-)
+SPOUSES: dict[tuple[str, ...], tuple[str, ...]] = {
+    ("man",): ("husband",),
+    ("woman",): ("wife",),
+    ("men",): ("husbands",),
+    ("women",): ("wives",),
+}
 CASES: tuple[Case, ...] = ("nom", "acc", "dat")
 
 
@@ -183,9 +163,9 @@ def draw_common(
     gender = "p" if is_plural else noun.gender
     many_english = is_plural or noun.is_english_plural
     key, article_key = (chooser.key(),), (chooser.key(),)
-    german_words, english_words = _draw_adjectives(
+    german_words, english_words = draw_adjectives(
         chooser,
-        _adjective_class(chooser, noun, name),
+        adjective_class(chooser, noun, name),
         determiner=determiner,
         case=case,
         gender=gender,
@@ -212,37 +192,6 @@ def draw_common(
         has_article=determiner is ARTICLE,
         is_definite=determiner.is_definite,
     )
-
-
-def _adjective_class(chooser: Chooser, noun: Noun, name: str) -> str:
-    """The class whose adjectives fit; small classes fall back on the noun's first one."""
-    return name if len(chooser.lexicon.adjectives.get(name, ())) > 4 else noun.classes[0]
-
-
-def _draw_adjectives(
-    chooser: Chooser, name: str, *, determiner: Determiner, case: Case, gender: str, is_plain: bool
-) -> tuple[Tokens, Tokens]:
-    """Up to two adjectives, the second one after "und"; now and then an adverb of degree before the first."""
-    choices = chooser.lexicon.adjectives.get(name, ())
-    count = 0 if is_plain or not choices else chooser.weigh(((0, 0.66), (1, 0.29), (2, 0.05)))
-    german: Tokens = ()
-    english: Tokens = ()
-    if count and not determiner.is_bare and chooser.chance(0.1):
-        degree = next(item for item in chooser.lexicon.phrases["degree"] if item.german == ("sehr",))
-        german, english = place_phrase(chooser, degree)
-    seen: set[str] = set()
-    for number in range(count):
-        adjective = chooser.zipf(choices)
-        if adjective.german in seen:
-            break
-        seen |= next((group for group in OPPOSITES if adjective.german in group), {adjective.german})
-        if number:
-            key = (chooser.key(),)
-            german, english = (*german, Token("und", key)), (*english, Token("and", key))
-        key = (chooser.key(),)
-        form = decline_adjective(adjective.stem, determiner.strength, case=case, gender=gender)
-        german, english = (*german, Token(form, key)), (*english, Token(adjective.english, key))
-    return german, english
 
 
 def draw_noun_phrase(

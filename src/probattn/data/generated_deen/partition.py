@@ -7,10 +7,10 @@ words or synonyms; they go to the same split. Because each side's split depends 
 share a source sentence or a target sentence, whatever the grammar does.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from hashlib import blake2b
-from itertools import product
+from itertools import chain, product
 from typing import Literal
 
 from .english import inflect_english
@@ -26,7 +26,7 @@ Language = Literal["de", "en"]
 Entry = tuple[set[str], set[str]]
 
 SPLITS: tuple[Split, ...] = ("train", "valid", "test")
-SHARES = ("train", "train", "train", "valid", "test")  # hash modulo 5
+SHARES: tuple[Split, ...] = ("train", "train", "train", "valid", "test")  # hash modulo 5
 
 # Forms that are auxiliaries as well, or that both languages say with function words: no families.
 GRAMMATICAL = ("haben", "sein", "werden")
@@ -35,6 +35,8 @@ GRAMMATICAL_ENGLISH = ("be", "have", "do", "become")
 CHANCE_PAIRS = (
     ("Uhr", "o'clock"),
     ("gerade", "right"),
+    ("Frau", "Mrs"),
+    ("kurzem", "recently"),
     ("natürlich", "course"),
     ("möchte möchtest möchten möchtet", "like"),
     ("gibt geben gab gegeben dort dorthin", "there"),
@@ -50,8 +52,7 @@ def split_of(words: Sequence[str], language: Language) -> Split:
     """
     text = " ".join(sorted(families(words, language)))
     digest = blake2b(text.encode(), digest_size=4).digest()
-    split = SHARES[int.from_bytes(digest, "big") % len(SHARES)]
-    return SPLITS[SPLITS.index(split)]
+    return SHARES[int.from_bytes(digest, "big") % len(SHARES)]
 
 
 def families(words: Sequence[str], language: Language) -> set[str]:
@@ -62,14 +63,16 @@ def families(words: Sequence[str], language: Language) -> set[str]:
         True
     """
     table, compounds = _tables()[language], _compounds()[language]
+    first = words[0] if words else ""
+    if first not in table and first not in compounds:
+        first = first[:1].lower() + first[1:]  # it has its capital from the start of the sentence
+    words = (first, *words[1:])
     found: set[str] = set()
     position = 0
     while position < len(words):
         size, name = 1, table.get(words[position])
-        if position == 0 and name is None:
-            name = table.get(words[0][0].lower() + words[0][1:])
         for several in compounds.get(words[position], ()):
-            if tuple(words[position : position + len(several)]) == several:
+            if words[position : position + len(several)] == several:
                 size, name = len(several), table[" ".join(several)]
                 break
         if name is not None:
@@ -85,9 +88,6 @@ def _compounds() -> dict[Language, dict[str, list[tuple[str, ...]]]]:
     for language, table in _tables().items():
         for several in sorted((tuple(form.split()) for form in table if " " in form), key=lambda item: -len(item)):
             starts[language].setdefault(several[0], []).append(several)
-            capital = several[0][0].upper() + several[0][1:]
-            if capital != several[0]:
-                starts[language].setdefault(capital, []).append(several)
     return starts
 
 
@@ -116,23 +116,23 @@ def _tables() -> dict[Language, dict[str, str]]:
 
 def _entries() -> Iterator[Entry]:
     lexicon = load_lexicon()
-    nouns = {noun for group in lexicon.nouns.values() for noun in group if "time" not in noun.classes}
-    english_nouns = {form for noun in nouns for form in _english_nouns(noun)}
-    for noun in nouns:
-        yield _german_nouns(noun), _english_nouns(noun)
-    for adjective in {item for group in lexicon.adjectives.values() for item in group}:
-        yield _german_adjectives(adjective), _english_adjectives(adjective)
-    for verb in [LOOK, *(verb for group in lexicon.verbs.values() for verb in group)]:
-        english = _english_verbs(verb, english_nouns)
-        if english and verb.infinitive not in GRAMMATICAL:
-            yield _german_verbs(verb), english
+    nouns = [noun for group in lexicon.nouns.values() for noun in group if "time" not in noun.classes]
+    entries = [(_german_nouns(noun), _english_nouns(noun)) for noun in nouns]
+    adjectives = [adjective for group in lexicon.adjectives.values() for adjective in group]
+    entries.extend((_german_adjectives(adjective), _english_adjectives(adjective)) for adjective in adjectives)
+    verbs = [LOOK, *(verb for group in lexicon.verbs.values() for verb in group)]
+    verbs = [verb for verb in verbs if verb.infinitive not in GRAMMATICAL]
+    entries.extend((_german_verbs(verb), _english_verbs(verb)) for verb in verbs if _english_verbs(verb))
     for kind in ("woman", "man", "city", "manner"):
         for phrase in lexicon.phrases[kind]:
             if len(phrase.english) == len(phrase.german):
                 name = phrase.german[-1]
-                yield {name, name + "s"} if kind in ("woman", "man") else {name}, {phrase.english[-1]}
-    for german, form in CHANCE_PAIRS:
-        yield set(german.split()), {form}
+                entries.append(({name, name + "s"} if kind in ("woman", "man") else {name}, {phrase.english[-1]}))
+    # A particle may be a word of another entry: watch television, fall in love.
+    known = {form for _, english in entries for form in english}
+    particles = ((_german_verbs(verb), {word}) for verb in verbs for word in verb.particle if word in known)
+    chance = ((set(german.split()), {form}) for german, form in CHANCE_PAIRS)
+    return chain(entries, particles, chance)
 
 
 def _german_nouns(noun: Noun) -> set[str]:
@@ -170,10 +170,9 @@ def _german_verbs(verb: Verb) -> set[str]:
     return finite | {verb.prefix + form for form in finite} | {f"{verb.prefix}zu{verb.infinitive}"}
 
 
-def _english_verbs(verb: Verb, nouns: Iterable[str]) -> set[str]:
-    forms = {inflect_english(verb.english, form) for form in ("base", "present", "past", "participle", "ing")}
+def _english_verbs(verb: Verb) -> set[str]:
     if verb.english == "be":
         return set(verb.particle)
     if verb.english in GRAMMATICAL_ENGLISH:
         return set()
-    return forms | {word for word in verb.particle if word in nouns}
+    return {inflect_english(verb.english, form) for form in ("base", "present", "past", "participle", "ing")}

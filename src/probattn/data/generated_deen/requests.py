@@ -6,7 +6,7 @@ from typing import Literal
 from .lexicon import Verb
 from .noun_phrases import NounPhrase
 
-__all__ = ["FRAMES", "Period", "Request"]
+__all__ = ["AGENTS", "FRAMES", "PLAIN", "Period", "Request"]
 
 Period = Literal["past", "now", "future"]
 
@@ -25,6 +25,9 @@ FRAMES = (
     ("amount", 0.02),
     ("exist", 0.02),
 )
+# What a person does: for subjects that are given.
+PLAIN = (("acc", 0.45), ("give", 0.15), ("goal", 0.12), ("put", 0.08), ("dat", 0.06), ("prep", 0.14))
+AGENTS = (*PLAIN, ("none", 0.12), ("place", 0.1), ("copula", 0.12))
 
 
 @dataclass(frozen=True)

@@ -5,34 +5,16 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from .chooser import Chooser
-from .circumstances import STATES
-from .clauses import (
-    Clause,
-    Middle,
-    Order,
-    Part,
-    Slot,
-    order_command,
-    order_english,
-    order_german,
-    order_infinitive,
-)
-from .determiners import which
-from .german import Case
+from .clauses import Clause, Middle, Order, Part, Slot, order_english, order_german, order_infinitive
 from .grammar import draw_clause
-from .noun_phrases import NounPhrase, draw_common, draw_pronoun, repeat_as_pronoun
-from .predicates import Aspect
-from .requests import Period, Request
+from .noun_phrases import NounPhrase, repeat_as_pronoun
+from .questions import Sides, command, leave_out, word_question, yes_no_question
+from .requests import AGENTS, PLAIN, Period, Request
 from .tokens import Token, Tokens, capitalise, drop_commas
 
 __all__ = ["draw_sentence"]
 
-Sides = tuple[Tokens, Tokens]
 FRONTING = {Middle.COMMENT: 0.5, Middle.TIME: 0.4, Middle.PLACE: 0.15, Middle.DATIVE_PRONOUN: 0.2}
-EDGES = (".", "?", "!")
-PLAIN = (("acc", 0.45), ("give", 0.15), ("goal", 0.12), ("put", 0.08), ("dat", 0.06), ("prep", 0.14))
-COMMANDS = (("acc", 0.55), ("give", 0.2), ("goal", 0.1), ("put", 0.15))
-AGENTS = (*PLAIN, ("none", 0.12), ("place", 0.1), ("copula", 0.12))
 
 
 class Conjunction(NamedTuple):
@@ -58,7 +40,6 @@ CONJUNCTIONS = (
     Conjunction("sobald", ("as", "soon", "as"), OPEN),
     Conjunction("falls", ("if",), OPEN),
 )
-ADVERBS = (("warum", "why"), ("wann", "when"), ("wo", "where"), ("wohin", "where"), ("wie", "how"))
 
 
 def draw_sentence(chooser: Chooser) -> tuple[list[Token], list[Token]]:
@@ -97,7 +78,7 @@ def _pronoun_or_none(chooser: Chooser, subject: NounPhrase) -> NounPhrase | None
 
 
 def _subordinate(chooser: Chooser, clause: Clause, *, word: str, english: tuple[str, ...]) -> Sides:
-    """conjunction ... verb, without commas."""
+    """Conjunction ... verb, without commas."""
     key = (chooser.key(),)
     german = (Token(word, key), *order_german(clause, Order.FINAL))
     return german, (*(Token(item, key) for item in english), *order_english(clause, Order.FINAL))
@@ -142,7 +123,7 @@ def _with_subordinate(chooser: Chooser) -> Sides:
 
 
 def _with_content(chooser: Chooser) -> Sides:
-    """says that ...; does not know whether ..., why ..."""
+    """Says that ...; does not know whether ..., why ..."""
     frame = chooser.weigh((("that", 0.75), ("whether", 0.25)))
     verb = chooser.zipf(chooser.lexicon.verbs[frame])
     period: Period = chooser.weigh((("now", 0.6), ("past", 0.4)))
@@ -150,7 +131,9 @@ def _with_content(chooser: Chooser) -> Sides:
     main = draw_clause(
         chooser, Request(period=period, verb=verb, richness=0.5 if period == "past" else 0.0, must_negate=must_negate)
     )
-    inner = chooser.weigh((("past", 0.8), ("now", 0.2))) if period == "past" else None
+    inner: Period | None = None
+    if period == "past":
+        inner = "past" if chooser.chance(0.8) else "now"
     other = draw_clause(chooser, replace(_second_request(chooser, main, "now"), period=inner))
     word, english = "dass", ("that",)
     if frame == "whether":
@@ -158,25 +141,15 @@ def _with_content(chooser: Chooser) -> Sides:
             ((("ob", ("whether",)), 0.6), (("warum", ("why",)), 0.25), (("wann", ("when",)), 0.15))
         )
         if word == "wann":
-            other = _without(other, Middle.TIME)
+            other = leave_out(other, Middle.TIME)
     german, words = _subordinate(chooser, other, word=word, english=english)
     if frame == "that" and all(part.slot < Slot.PLACE for part in main.parts) and chooser.chance(0.25):
         words = words[1:]  # he says he is tired
     return _order_statement(chooser, _attach(main, german, english=words))
 
 
-def _without(clause: Clause, middle: Middle) -> Clause:
-    """Leaves out what a question word asks for."""
-    kept = tuple(part for part in clause.parts if part.middle is not middle)
-    aspect = clause.predicate.aspect
-    if aspect is Aspect.PROGRESSIVE:
-        kept = tuple(part for part in kept if part.middle is not Middle.TIME)
-        aspect = Aspect.SIMPLE
-    return replace(clause, parts=kept, predicate=replace(clause.predicate, aspect=aspect))
-
-
 def _with_infinitive(chooser: Chooser) -> Sides:
-    """tries to open the window; goes home to read a book."""
+    """Tries to open the window; goes home to read a book."""
     is_purpose = chooser.chance(0.35)
     if is_purpose:
         request = Request(frames=(("goal", 1.0),), richness=0.4, may_negate=False)
@@ -219,71 +192,6 @@ def _coordinated(chooser: Chooser) -> Sides:
     return (*german, comma, *source), (*english, *((comma,) if word == "aber" else ()), *target)
 
 
-def _yes_no(chooser: Chooser) -> Sides:
-    period: Period = chooser.weigh((("now", 0.55), ("past", 0.35), ("future", 0.1)))
-    clause = draw_clause(chooser, Request(period=period))
-    return order_german(clause, Order.QUESTION), order_english(clause, Order.QUESTION)
-
-
-def _question_word(chooser: Chooser, german: str, english: str) -> NounPhrase:
-    key = (chooser.key(),)
-    return NounPhrase((Token(german, key),), (Token(english, key),), is_definite=True)
-
-
-def _w_question(chooser: Chooser) -> Sides:
-    period: Period = chooser.weigh((("now", 0.55), ("past", 0.45)))
-    kind = chooser.weigh((("subject", 0.25), ("object", 0.4), ("adverb", 0.35)))
-    request = Request(period=period, may_negate=False, richness=0.6)
-    if kind == "subject":
-        clause = draw_clause(chooser, replace(request, subject=_question_word(chooser, "wer", "who"), frames=AGENTS))
-        return order_german(clause, Order.MAIN), order_english(clause, Order.QUESTION, is_inverted=False)
-    if kind == "object":
-        clause = _draw_object_question(chooser, request)
-        front = clause.given
-        return order_german(clause, Order.MAIN, front=front), order_english(clause, Order.QUESTION, front=front)
-    word, english = chooser.pick(ADVERBS)
-    frames = (("goal", 1.0),) if word == "wohin" else PLAIN[:2] + (("none", 0.4),)
-    clause = draw_clause(chooser, replace(request, frames=frames, richness=0.3))
-    clause = _without(
-        clause, {"wann": Middle.TIME, "wie": Middle.MANNER, "warum": Middle.MANNER}.get(word, Middle.PLACE)
-    )
-    key = (chooser.key(),)
-    front = Part((Token(word, key),), (Token(english, key),), Middle.TIME, Slot.FRONT)
-    return order_german(clause, Order.MAIN, front=front), order_english(clause, Order.QUESTION, front=front)
-
-
-def _draw_object_question(chooser: Chooser, request: Request) -> Clause:
-    """was, wen, wem, welches Buch, auf wen."""
-    frame = chooser.weigh((("acc", 0.65), ("dat", 0.1), ("prep", 0.25)))
-    verb = chooser.zipf([item for item in chooser.lexicon.verbs[frame] if item.subjects[0] == "person"])
-    case: Case = "acc" if frame == "acc" or verb.case == "acc" else "dat"
-    things = tuple(name for name in verb.objects if name not in ("person", "game", "language", "money", "meal"))
-    if frame != "dat" and things and chooser.chance(0.45):
-        given = draw_common(chooser, chooser.pick(things), case=case, determiner=which(), is_plain=chooser.chance(0.6))
-    elif "person" in verb.objects:
-        given = _question_word(chooser, "wen" if case == "acc" else "wem", "who")
-    elif frame == "acc":
-        given = _question_word(chooser, "was", "what")
-    else:
-        given = draw_common(chooser, chooser.pick(verb.objects), case=case, determiner=which())
-    return draw_clause(chooser, replace(request, verb=verb, given=given))
-
-
-def _command(chooser: Chooser) -> Sides:
-    """Please open the window: to one, to several, or politely."""
-    subject = draw_pronoun(chooser, case="nom", is_subject=True, is_person=True)
-    while subject.english_person != 2:
-        subject = draw_pronoun(chooser, case="nom", is_subject=True, is_person=True)
-    verb = chooser.zipf(chooser.lexicon.verbs[chooser.weigh(COMMANDS)])
-    while verb.english in STATES:
-        verb = chooser.zipf(chooser.lexicon.verbs["acc"])
-    clause = draw_clause(chooser, Request(period="future", subject=subject, verb=verb, richness=0.7, is_simple=True))
-    clause = replace(clause, parts=tuple(part for part in clause.parts if part.middle is not Middle.OFTEN))
-    key = (chooser.key(),)
-    please = (Token("bitte", key), Token("please", key))
-    return order_command(clause, please, is_polite=subject.person == 3)
-
-
 Kind = tuple[Callable[[Chooser], Sides], str]
 KINDS: tuple[tuple[Kind, float], ...] = (
     ((_statement, "."), 0.37),
@@ -291,7 +199,7 @@ KINDS: tuple[tuple[Kind, float], ...] = (
     ((_with_content, "."), 0.11),
     ((_with_infinitive, "."), 0.07),
     ((_coordinated, "."), 0.09),
-    ((_yes_no, "?"), 0.06),
-    ((_w_question, "?"), 0.06),
-    ((_command, "!"), 0.04),
+    ((yes_no_question, "?"), 0.06),
+    ((word_question, "?"), 0.06),
+    ((command, "!"), 0.04),
 )

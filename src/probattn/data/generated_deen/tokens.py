@@ -52,9 +52,7 @@ def link(source: Sequence[Token], target: Sequence[Token]) -> tuple[Links, Links
         for key in word.sure + word.possible:
             every.setdefault(key, []).append(i)
     sure = {(i, j) for j, word in enumerate(target) for key in word.sure for i in strong.get(key, ())}
-    found = {
-        (i, j) for j, word in enumerate(target) for key in word.sure + word.possible for i in every.get(key, ())
-    }
+    found = {(i, j) for j, word in enumerate(target) for key in word.sure + word.possible for i in every.get(key, ())}
     return frozenset(sure), frozenset(found)
 
 
