@@ -112,12 +112,13 @@ def test_hard_attention_has_an_unbiased_gradient() -> None:
 
 def test_stacked_hard_attention_with_a_prior_has_an_unbiased_gradient() -> None:
     """The first layer's draw changes the second layer's KL, which is part of its reward."""
+    torch.manual_seed(3)  # an example on which leaving that out gives a z-score of 16
     x = torch.randn(1, T, D, dtype=torch.float64)
     mix = 1.5 * torch.randn(D, D, dtype=torch.float64)
     prior = KeyPrior(D, Categorical(), hidden_dim=8).double()
     for parameter in prior.parameters():
         torch.nn.init.normal_(parameter, std=2.0)
-    kl_weight = 5.0
+    kl_weight = 40.0
 
     def law(z: Tensor) -> tuple[Tensor, Tensor]:
         """(T, T) weights and the KL of one layer."""

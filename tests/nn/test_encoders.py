@@ -79,15 +79,12 @@ def network() -> InferenceNetwork:
 
 def support_of(kind: str, extra: int) -> Dense:
     """Masks of the same S real positions and `extra` padded ones, in the shapes that a support may have."""
-    mask = nn.functional.pad(torch.ones(S, dtype=torch.bool), (0, extra), value=False)
-    shapes = {
-        "(S)": (-1,),
-        "(T, S)": (T, -1),
-        "(1, 1, S)": (1, 1, -1),
-        "(B, 1, S)": (B, 1, -1),
-        "(B, T, S)": (B, T, -1),
-    }
-    return Dense(mask.expand(*shapes[kind]))
+    mask = torch.ones(T, S, dtype=torch.bool)
+    if "T" in kind:  # queries may differ in what they see; the memory has what any of them sees
+        mask[0, 0] = mask[-1, -1] = False
+    mask = nn.functional.pad(mask, (0, extra), value=False)
+    rows = mask if "T" in kind else mask[:1]
+    return Dense({"(S)": rows[0], "(T, S)": rows, "(1, 1, S)": rows[None]}.get(kind, rows.expand(B, -1, -1)))
 
 
 @pytest.mark.parametrize("kind", ["(S)", "(T, S)", "(1, 1, S)", "(B, 1, S)", "(B, T, S)"])
@@ -99,6 +96,11 @@ def test_memory_padding_changes_nothing(kind: str) -> None:
         memory = replace(given.memory, support=support_of(kind, extra))
         results.append(posterior(replace(given, memory=memory)).plug_in[..., :S])
     torch.testing.assert_close(*results)
+    given, support = make_given(), support_of(kind, 0)
+    keys = posterior.memory_encoder.lstm(given.memory.inputs)[0]  # all S positions, whatever one query may see
+    query = posterior.score.project(posterior.target_encoder(given.target))
+    expected = support.log_softmax(query @ keys.transpose(-1, -2)).exp()
+    torch.testing.assert_close(results[0], expected)
 
 
 def test_target_padding_changes_nothing() -> None:

@@ -168,7 +168,7 @@ class FullDisk:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-@pytest.mark.parametrize("after", [22, 24, 26, 27, 28])
+@pytest.mark.parametrize("after", range(18, 27))  # one save: the log, four files, two folders, a pointer, a folder
 def test_full_disk_in_the_middle_of_a_save(after: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whichever file it hits: a clear message, no half checkpoint, and the run resumes to the same end."""
     monkeypatch.setattr(files.os, "fsync", FullDisk(after))
@@ -177,7 +177,7 @@ def test_full_disk_in_the_middle_of_a_save(after: int, tmp_path: Path, monkeypat
     monkeypatch.undo()
     assert not list((tmp_path / "full" / "checkpoints").glob(".unfinished-new*"))
     found = sorted((tmp_path / "full" / "checkpoints").glob("update-*"))
-    assert f"{found[-1].name} is intact" in str(caught.value)
+    assert re.search(rf"{found[-1].name} is intact|log.jsonl.*The checkpoints are intact", str(caught.value))
     assert load_checkpoint(found[-1]).loop["update"] >= 2
     task, whole = train(tmp_path / "full", updates=10), train(tmp_path / "whole", updates=10)
     assert all(torch.equal(tensor, weights_of(whole)[key]) for key, tensor in weights_of(task).items())

@@ -7,9 +7,9 @@ Size letters: K particles, B examples, T steps (queries), S positions of the mem
 of the independent random variables of a site, e.g. (B, T) for one alignment per step, (B,) for one code per sentence.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
@@ -168,6 +168,18 @@ class Terms:
     penalties: Mapping[str, Tensor] = field(default_factory=dict)
 
 
-# Models return records through compiled regions and data-parallel wrappers, which look at the tensors inside.
+def _register(record: type) -> None:
+    """Let torch look at the tensors inside a record: models return them through compiled regions and DDP."""
+    names = [item.name for item in fields(record)]
+
+    def flatten(instance: Any) -> tuple[list[Any], None]:
+        return [getattr(instance, name) for name in names], None
+
+    def unflatten(values: Iterable[Any], context: Any) -> Any:
+        return record(**dict(zip(names, values, strict=True)))
+
+    torch.utils._pytree.register_pytree_node(record, flatten, unflatten)
+
+
 for _record in (Draw, Latent, Evaluation, Terms):
-    torch.utils._pytree.register_dataclass(_record)
+    _register(_record)

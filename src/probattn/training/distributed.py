@@ -5,6 +5,7 @@ that every machine sees.
 """
 
 import contextlib
+import os
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -31,10 +32,18 @@ class Processes:
             raise ImportError("training needs accelerate; install it with `pip install probattn[train]`") from error
         # A stage may leave parameters unused (another site, another bound). Buffers are averaged by `average_`.
         handler = DistributedDataParallelKwargs(find_unused_parameters=True, broadcast_buffers=False)
-        self._accelerator = Accelerator(mixed_precision="no", kwargs_handlers=[handler])
+        # Without cpu=True accelerate takes every rank on a machine without accelerators for a run of its own.
+        has_accelerator = torch.accelerator.is_available()
+        self._accelerator = Accelerator(cpu=not has_accelerator, mixed_precision="no", kwargs_handlers=[handler])
         self.rank: int = self._accelerator.process_index
         self.num_ranks: int = self._accelerator.num_processes
         self.device: torch.device = self._accelerator.device
+        launched = int(os.environ.get("WORLD_SIZE", 1))
+        if launched != self.num_ranks:
+            raise RuntimeError(
+                f"WORLD_SIZE is {launched}, but accelerate sees {self.num_ranks} process(es); start several processes "
+                "with torchrun, and one process without WORLD_SIZE in the environment"
+            )
 
     @property
     def is_main(self) -> bool:
@@ -47,8 +56,12 @@ class Processes:
         if self.num_ranks == 1:
             return module
         self._accelerator.free_memory()  # drops the last wrapper, whose hooks sit on the same parameters
+        # The advice to switch the search off, once a process, is wrong for a stage that does leave some unused.
         warnings.filterwarnings("ignore", message=".*find_unused_parameters=True was specified.*")
-        return cast(nn.Module, self._accelerator.prepare_model(module))
+        with warnings.catch_warnings():
+            # Newer torch prefers another name, which the oldest supported one does not have.
+            warnings.filterwarnings("ignore", message=".*broadcast_buffers.* is deprecated.*")
+            return cast(nn.Module, self._accelerator.prepare_model(module))
 
     def without_sync(self, module: nn.Module) -> AbstractContextManager[None]:
         """Inside the block, backward passes add up on this rank alone."""

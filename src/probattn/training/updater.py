@@ -205,9 +205,8 @@ class Updater:
         """The task's own update of running means and the like, and their mean over ranks."""
         if isinstance(self._task, HasAfterUpdate):
             with torch.no_grad():
-                for entry in passes:
-                    if entry.is_counted:
-                        self._task.after_update(entry.batch, entry.output)
+                for entry in passes:  # also one that does not count: all ranks must change the same buffers
+                    self._task.after_update(entry.batch, entry.output)
         if self._processes.num_ranks > 1:
             changed = [buffer for buffer in self._buffers() if versions.get(id(buffer)) != buffer._version]
             self._processes.average_(changed)

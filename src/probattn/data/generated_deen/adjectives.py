@@ -3,11 +3,12 @@
 from .chooser import Chooser
 from .determiners import Determiner
 from .german import Case, decline_adjective
-from .lexicon import Noun
+from .lexicon import Noun, Phrase
 from .tokens import Token, Tokens, place_phrase
 
 __all__ = ["adjective_class", "draw_adjectives"]
 
+VERY = Phrase(("sehr",), ("very",), ((0, 0),))
 # Adjectives that do not go together: the second one is left out.
 OPPOSITES = (
     {"klein", "groß", "riesig", "winzig"},
@@ -36,7 +37,7 @@ OPPOSITES = (
 )
 
 
-def adjective_class(chooser: Chooser, noun: Noun, name: str) -> str:
+def adjective_class(chooser: Chooser, noun: Noun, *, name: str) -> str:
     """The class whose adjectives fit; small classes fall back on the noun's first one."""
     return name if len(chooser.lexicon.adjectives.get(name, ())) > 4 else noun.classes[0]
 
@@ -49,9 +50,6 @@ def draw_adjectives(
     count = 0 if is_plain or not choices else chooser.weigh(((0, 0.66), (1, 0.29), (2, 0.05)))
     german: Tokens = ()
     english: Tokens = ()
-    if count and not determiner.is_bare and chooser.chance(0.1):
-        degree = next(item for item in chooser.lexicon.phrases["degree"] if item.german == ("sehr",))
-        german, english = place_phrase(chooser, degree)
     seen: set[str] = set()
     for number in range(count):
         adjective = chooser.zipf(choices)
@@ -61,6 +59,8 @@ def draw_adjectives(
         if number:
             key = (chooser.key(),)
             german, english = (*german, Token("und", key)), (*english, Token("and", key))
+        elif adjective.comparative and not determiner.is_bare and chooser.chance(0.1):
+            german, english = place_phrase(chooser, VERY)
         key = (chooser.key(),)
         form = decline_adjective(adjective.stem, determiner.strength, case=case, gender=gender)
         german, english = (*german, Token(form, key)), (*english, Token(adjective.english, key))

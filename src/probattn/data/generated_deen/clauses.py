@@ -189,16 +189,16 @@ def order_english(
     )
     parts = [part for part in clause.parts if part is not front]
     words = list(front.english) if front else []
-    words.extend(_slots(parts, Slot.FRONT, Slot.FRONT))
+    words.extend(_slots(parts, Slot.FRONT, last=Slot.FRONT))
     names = subject.english if has_subject else ()
     words.extend((*group.auxiliary, *names) if is_question else (*names, *group.auxiliary))
     if clause.english_not is not None:
         words.append(clause.english_not)
-    words.extend(_slots(parts, Slot.MIDDLE, Slot.MIDDLE))
+    words.extend(_slots(parts, Slot.MIDDLE, last=Slot.MIDDLE))
     return (*words, *group.main, *_complements(clause, parts, particle=group.particle))
 
 
-def _slots(parts: Iterable[Part], first: Slot, last: Slot) -> list[Token]:
+def _slots(parts: Iterable[Part], first: Slot, *, last: Slot) -> list[Token]:
     chosen = sorted((part for part in parts if first <= part.slot <= last), key=lambda part: part.slot)
     return [token for part in chosen for token in part.english]
 
@@ -208,9 +208,9 @@ def _complements(clause: Clause, parts: list[Part], *, particle: Tokens) -> list
     is_split = clause.predicate.verb.is_particle_movable and any(
         part.is_pronoun and part.slot is Slot.DIRECT and part.english for part in parts
     )
-    objects = _slots(parts, Slot.INDIRECT, Slot.DIRECT)
+    objects = _slots(parts, Slot.INDIRECT, last=Slot.DIRECT)
     opening = [*objects, *particle] if is_split else [*particle, *objects]
-    return opening + _slots(parts, Slot.PREPOSITIONAL, Slot.CLAUSE)
+    return opening + _slots(parts, Slot.PREPOSITIONAL, last=Slot.CLAUSE)
 
 
 def order_infinitive(clause: Clause, zu_key: int) -> tuple[Tokens, Tokens]:
@@ -219,7 +219,7 @@ def order_infinitive(clause: Clause, zu_key: int) -> tuple[Tokens, Tokens]:
     german = (*_middle_field(clause, front=None, has_subject=False), *zu_infinitive(clause.predicate, zu_key), *after)
     group = english_group(clause.predicate, 3, is_plural=False, is_finite=False)
     opening = () if clause.english_not is None else (clause.english_not,)
-    english = (*opening, Token("to", (zu_key,)), *_slots(clause.parts, Slot.MIDDLE, Slot.MIDDLE), *group.main)
+    english = (*opening, Token("to", (zu_key,)), *_slots(clause.parts, Slot.MIDDLE, last=Slot.MIDDLE), *group.main)
     return german, (*english, *_complements(clause, list(clause.parts), particle=group.particle))
 
 

@@ -226,7 +226,7 @@ def put_predicative(draft: Draft, adjectives: tuple[Adjective, ...], *, may_comp
         )
     else:
         german, english = (Token(adjective.german, key),), (Token(adjective.english, key),)
-        if chooser.chance(0.35):
+        if adjective.comparative and chooser.chance(0.4):
             degree, english_degree = place_phrase(chooser, chooser.zipf(load_lexicon().phrases["degree"]))
             german, english = degree + german, english_degree + english
     draft.parts.append(Part(german, english, Middle.PREDICATIVE, Slot.PREDICATIVE))

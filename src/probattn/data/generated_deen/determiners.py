@@ -21,7 +21,7 @@ class Determiner(NamedTuple):
         english: Before a singular.
         plural_english: Before a plural; empty where there is no plural, or no word in it.
         is_definite: Whether the phrase goes before negation.
-        is_owner: Whether it names an owner: sein Mann is her husband, der Mann is not.
+        is_owner: Whether it names an owner: mein Mann is my husband, der Mann is the man.
     """
 
     stem: str
@@ -46,11 +46,11 @@ class Determiner(NamedTuple):
         return self.stem
 
 
-def _same(stem: str, table: Table, strength: Strength, *, english: str, is_definite: bool = True) -> Determiner:
+def _same(stem: str, table: Table, *, strength: Strength, english: str, is_definite: bool = True) -> Determiner:
     return Determiner(stem, table, strength, (english,), (english,), is_definite)
 
 
-ARTICLE = _same("d", "article", "weak", english="the")
+ARTICLE = _same("d", "article", strength="weak", english="the")
 BARE = Determiner("", "none", "strong", (), (), False)
 JOB = Determiner("", "none", "strong", ("a",), ())  # er ist Arzt, he is a doctor
 INDEFINITE = Determiner("ein", "ein", "mixed", ("a",), (), False)
@@ -70,11 +70,11 @@ POSSESSIVES = tuple(
     )
 )
 QUANTITIES = (
-    _same("viel", "strong", "strong", english="many", is_definite=False),
-    _same("einig", "strong", "strong", english="some", is_definite=False),
-    _same("all", "strong", "weak", english="all"),
-    _same("mehrer", "strong", "strong", english="several", is_definite=False),
-    _same("wenig", "strong", "strong", english="few", is_definite=False),
+    _same("viel", "strong", strength="strong", english="many", is_definite=False),
+    _same("einig", "strong", strength="strong", english="some", is_definite=False),
+    _same("all", "strong", strength="weak", english="all"),
+    _same("mehrer", "strong", strength="strong", english="several", is_definite=False),
+    _same("wenig", "strong", strength="strong", english="few", is_definite=False),
 )
 SINGULAR = (
     ("article", 0.42),

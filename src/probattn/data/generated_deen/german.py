@@ -55,7 +55,7 @@ def article(case: Case, gender: str) -> str:
     return ARTICLES[case].split()[COLUMNS.index(gender)]
 
 
-def _ending(table: str, case: Case, gender: str) -> str:
+def _ending(table: str, case: Case, *, gender: str) -> str:
     ending = ENDINGS[table][case].split()[COLUMNS.index(gender)]
     return "" if ending == "-" else ending
 
@@ -68,13 +68,13 @@ def decline_adjective(stem: str, strength: Strength, *, case: Case, gender: str)
         >>> decline_adjective("neu", "mixed", case="nom", gender="n")
         'neues'
     """
-    return stem + _ending(strength, case, gender)
+    return stem + _ending(strength, case, gender=gender)
 
 
 @cache
 def decline_determiner(stem: str, table: Literal["ein", "strong"], *, case: Case, gender: str) -> str:
     """ein-words (kein, mein) or der-words (dies-, jed-, welch-, viel-) by their table of endings."""
-    ending = _ending(table, case, gender)
+    ending = _ending(table, case, gender=gender)
     return ("eur" if stem == "euer" and ending else stem) + ending
 
 

@@ -28,14 +28,14 @@ SUBJECT_FRAMES = tuple(item for item in FRAMES if item[0] not in ("like", "passi
 def draw_clause(chooser: Chooser, request: Request) -> Clause:
     """A clause that fits the request."""
     frame = request.verb.frame if request.verb else chooser.weigh(_possible_frames(chooser, request))
-    period = request.period or chooser.weigh(PERIODS)
+    period = chooser.weigh(PERIODS) if request.period is None else request.period
     if frame == "copula":
-        return _draw_copula(chooser, request, period)
+        return _draw_copula(chooser, request, period=period)
     if frame == "exist":
-        return _draw_existence(chooser, request, period)
+        return _draw_existence(chooser, request, period=period)
     if frame == "passive":
-        return _draw_passive(chooser, request, period)
-    verb = request.verb or _draw_verb(chooser, request, frame)
+        return _draw_passive(chooser, request, period=period)
+    verb = request.verb or _draw_verb(chooser, request, frame=frame)
     may_relate = request.richness >= 1.0
     subject = request.subject or _draw_subject(chooser, verb, may_relate=may_relate)
     draft = _start(chooser, request, verb=verb, subject=subject, period=period)
@@ -55,7 +55,7 @@ def _possible_frames(chooser: Chooser, request: Request) -> tuple[tuple[str, flo
     return tuple(frames) or (("copula", 1.0),)
 
 
-def _draw_verb(chooser: Chooser, request: Request, frame: str) -> Verb:
+def _draw_verb(chooser: Chooser, request: Request, *, frame: str) -> Verb:
     if request.subject is not None:
         return chooser.zipf(chooser.lexicon.verbs_of_subject[frame, request.subject_class])
     return chooser.zipf(chooser.lexicon.verbs[frame])
@@ -117,7 +117,7 @@ def _draw_tense(
     return replace(predicate, tense=Tense.PERFECT if is_spoken and not is_light else Tense.PAST)
 
 
-def _draw_copula(chooser: Chooser, request: Request, period: Period) -> Clause:
+def _draw_copula(chooser: Chooser, request: Request, *, period: Period) -> Clause:
     """Is tired, becomes a doctor, looks sad."""
     name, subject = request.subject_class, request.subject
     if subject is None:
@@ -136,7 +136,7 @@ def _draw_copula(chooser: Chooser, request: Request, period: Period) -> Clause:
     return finish_clause(draft, request, period=period)
 
 
-def _draw_existence(chooser: Chooser, request: Request, period: Period) -> Clause:
+def _draw_existence(chooser: Chooser, request: Request, *, period: Period) -> Clause:
     """There is a garden here, hier gibt es einen Garten."""
     name = chooser.pick(("building", "nature", "square", "animal", "riddle", "food"))
     phrase = draw_common(chooser, name, case="acc")
@@ -150,7 +150,7 @@ def _draw_existence(chooser: Chooser, request: Request, period: Period) -> Claus
     return finish_clause(draft, simple, period=period)
 
 
-def _draw_passive(chooser: Chooser, request: Request, period: Period) -> Clause:
+def _draw_passive(chooser: Chooser, request: Request, *, period: Period) -> Clause:
     """Is repaired by the mechanic."""
     verb = chooser.zipf(chooser.lexicon.verbs["acc"])
     while verb.english in STATES or verb.english in NO_PASSIVE:
@@ -180,7 +180,7 @@ def relate(chooser: Chooser, phrase: NounPhrase) -> NounPhrase:
     verbs = [verb for name in names for verb in chooser.lexicon.verbs_of_object.get((role, name), ())]
     request = Request(period=chooser.pick(("past", "now")), richness=0.4, may_negate=False)
     if not verbs:
-        pronoun = _relative_pronoun(chooser, phrase, "nom")
+        pronoun = _relative_pronoun(chooser, phrase, case="nom")
         known = [name for name in names if any((item[0], name) in chooser.lexicon.verbs_of_subject for item in FRAMES)]
         name = known[0] if known else phrase.noun.classes[0]
         if not known and name not in chooser.lexicon.adjectives:
@@ -189,13 +189,13 @@ def relate(chooser: Chooser, phrase: NounPhrase) -> NounPhrase:
     else:
         verb = chooser.zipf(verbs)
         case: Case = "acc" if verb.case == "acc" or role == "acc" else "dat"
-        clause = draw_clause(chooser, replace(request, verb=verb, given=_relative_pronoun(chooser, phrase, case)))
+        clause = draw_clause(chooser, replace(request, verb=verb, given=_relative_pronoun(chooser, phrase, case=case)))
     german = order_german(clause, Order.FINAL, front=clause.given)
     english = order_english(clause, Order.FINAL, front=clause.given)
     return replace(phrase, relative=(Token(","), *german, Token(",")), english=phrase.english + english)
 
 
-def _relative_pronoun(chooser: Chooser, phrase: NounPhrase, case: Case) -> NounPhrase:
+def _relative_pronoun(chooser: Chooser, phrase: NounPhrase, *, case: Case) -> NounPhrase:
     key = (chooser.key(),)
     text = "denen" if phrase.is_plural and case == "dat" else article(case, "p" if phrase.is_plural else phrase.gender)
     if phrase.name == "person":

@@ -134,7 +134,7 @@ def load_lexicon() -> Lexicon:
     verbs = list(_read_verbs())
     phrases: defaultdict[str, list[Phrase]] = defaultdict(list)
     for kind, german, english, *links in read_rows("phrases.txt"):
-        phrases[kind].append(_make_phrase(german, english, links))
+        phrases[kind].append(_make_phrase(german, english, links=links))
     return Lexicon(
         nouns=_group((name, noun) for noun in nouns for name in noun.classes),
         verbs=_group((verb.frame, verb) for verb in verbs),
@@ -241,7 +241,7 @@ def _read_adjectives() -> Iterator[Adjective]:
         )
 
 
-def _make_phrase(german: str, english: str, links: list[str]) -> Phrase:
+def _make_phrase(german: str, english: str, *, links: list[str]) -> Phrase:
     source, target = tuple(german.split("_")), tuple(english.split("_"))
     pairs = tuple((i, j) for i in range(len(source)) for j in range(len(target)))
     if links:

@@ -18,7 +18,6 @@ __all__ = [
     "draw_noun_phrase",
     "draw_pronoun",
     "draw_several",
-    "join_phrases",
     "repeat_as_pronoun",
 ]
 
@@ -165,7 +164,7 @@ def draw_common(
     key, article_key = (chooser.key(),), (chooser.key(),)
     german_words, english_words = draw_adjectives(
         chooser,
-        adjective_class(chooser, noun, name),
+        adjective_class(chooser, noun, name=name),
         determiner=determiner,
         case=case,
         gender=gender,
@@ -228,11 +227,12 @@ def draw_several(chooser: Chooser, *, case: Case) -> NounPhrase:
         is_name = chooser.chance(chance)
         common = draw_common(chooser, "person", case=case, determiner=determiner, is_plain=True)
         members.append(draw_name(chooser) if is_name else common)
-    return join_phrases(chooser, members[0], members[1])
+    return _join(chooser, members)
 
 
-def join_phrases(chooser: Chooser, first: NounPhrase, second: NounPhrase) -> NounPhrase:
-    """Both with "und" between them; the whole is plural."""
+def _join(chooser: Chooser, members: list[NounPhrase]) -> NounPhrase:
+    """Two phrases with "und" between them; the whole is plural."""
+    first, second = members
     key = (chooser.key(),)
     return NounPhrase(
         german=(*first.german, Token("und", key), *second.german),

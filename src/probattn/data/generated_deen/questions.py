@@ -45,7 +45,7 @@ def yes_no_question(chooser: Chooser) -> Sides:
     return order_german(clause, Order.QUESTION), order_english(clause, Order.QUESTION)
 
 
-def _question_word(chooser: Chooser, german: str, english: str) -> NounPhrase:
+def _question_word(chooser: Chooser, german: str, *, english: str) -> NounPhrase:
     key = (chooser.key(),)
     return NounPhrase((Token(german, key),), (Token(english, key),), is_definite=True)
 
@@ -56,7 +56,9 @@ def word_question(chooser: Chooser) -> Sides:
     kind = chooser.weigh((("subject", 0.25), ("object", 0.4), ("adverb", 0.35)))
     request = Request(period=period, may_negate=False, richness=0.6)
     if kind == "subject":
-        clause = draw_clause(chooser, replace(request, subject=_question_word(chooser, "wer", "who"), frames=AGENTS))
+        clause = draw_clause(
+            chooser, replace(request, subject=_question_word(chooser, "wer", english="who"), frames=AGENTS)
+        )
         return order_german(clause, Order.MAIN), order_english(clause, Order.QUESTION, is_inverted=False)
     if kind == "object":
         clause = _draw_object_question(chooser, request)
@@ -80,9 +82,9 @@ def _draw_object_question(chooser: Chooser, request: Request) -> Clause:
     if frame != "dat" and things and chooser.chance(0.45):
         given = draw_common(chooser, chooser.pick(things), case=case, determiner=which(), is_plain=chooser.chance(0.6))
     elif "person" in verb.objects:
-        given = _question_word(chooser, "wen" if case == "acc" else "wem", "who")
+        given = _question_word(chooser, "wen" if case == "acc" else "wem", english="who")
     elif frame == "acc":
-        given = _question_word(chooser, "was", "what")
+        given = _question_word(chooser, "was", english="what")
     else:
         given = draw_common(chooser, chooser.pick(verb.objects), case=case, determiner=which())
     return draw_clause(chooser, replace(request, verb=verb, given=given))

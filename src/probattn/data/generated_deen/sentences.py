@@ -90,7 +90,7 @@ def _attach(clause: Clause, german: Tokens, *, english: Tokens) -> Clause:
     return replace(clause, parts=(*clause.parts, part))
 
 
-def _second_request(chooser: Chooser, main: Clause, period: Period) -> Request:
+def _second_request(chooser: Chooser, main: Clause, *, period: Period) -> Request:
     subject = _pronoun_or_none(chooser, main.english_subject or main.subject)
     if subject is None and chooser.chance(0.06):
         weather = chooser.pick(chooser.lexicon.verbs["weather"])
@@ -106,7 +106,7 @@ def _with_subordinate(chooser: Chooser) -> Sides:
     main_period, period = chooser.pick(conjunction.periods)
     main = draw_clause(chooser, Request(period=main_period, richness=0.6))
     may_negate = conjunction.german not in ("bevor", "bis", "während")
-    other = draw_clause(chooser, replace(_second_request(chooser, main, period), may_negate=may_negate))
+    other = draw_clause(chooser, replace(_second_request(chooser, main, period=period), may_negate=may_negate))
     german, english = _subordinate(chooser, other, word=conjunction.german, english=conjunction.english)
     if chooser.chance(0.65):
         return _order_statement(chooser, _attach(main, german, english=english))
@@ -134,7 +134,7 @@ def _with_content(chooser: Chooser) -> Sides:
     inner: Period | None = None
     if period == "past":
         inner = "past" if chooser.chance(0.8) else "now"
-    other = draw_clause(chooser, replace(_second_request(chooser, main, "now"), period=inner))
+    other = draw_clause(chooser, replace(_second_request(chooser, main, period="now"), period=inner))
     word, english = "dass", ("that",)
     if frame == "whether":
         word, english = chooser.weigh(
@@ -182,7 +182,7 @@ def _coordinated(chooser: Chooser) -> Sides:
         german = (*german, Token("und", key), *order_german(second, Order.MAIN, has_subject=False))
         return german, (*english, Token("and", key), *order_english(second, Order.MAIN, has_subject=False))
     german, english = _order_statement(chooser, first)
-    second = draw_clause(chooser, _second_request(chooser, first, period))
+    second = draw_clause(chooser, _second_request(chooser, first, period=period))
     other, other_english = _order_statement(chooser, second)
     word, translation = chooser.weigh(((("und", "and"), 0.35), (("aber", "but"), 0.4), (("denn", "because"), 0.25)))
     comma = Token(",", (chooser.key(),))

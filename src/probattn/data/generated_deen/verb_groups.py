@@ -50,7 +50,7 @@ def german_group(predicate: Predicate, person: int, *, is_plural: bool) -> Germa
     infinitive = Token(verb.prefix + verb.infinitive, predicate.keys)
     helper = (predicate.helper_key,)
 
-    def finite(helping: Verb, sure: tuple[int, ...], possible: tuple[int, ...] = ()) -> Token:
+    def finite(helping: Verb, sure: tuple[int, ...], *, possible: tuple[int, ...] = ()) -> Token:
         return Token(conjugate(helping, form, person=person, is_plural=is_plural), sure, possible)
 
     if predicate.modal is not None:
@@ -65,10 +65,9 @@ def german_group(predicate: Predicate, person: int, *, is_plural: bool) -> Germa
         return GermanGroup(finite(WERDEN, helper), None, (participle,))
     if tense is Tense.PERFECT:
         helping = SEIN if verb.auxiliary == "sein" else HAVE
-        is_have = predicate.aspect is Aspect.PERFECT
-        return GermanGroup(
-            finite(helping, helper if is_have else (), () if is_have else (predicate.key,)), None, (participle,)
-        )
+        if predicate.aspect is Aspect.PERFECT:
+            return GermanGroup(finite(helping, helper), None, (participle,))
+        return GermanGroup(finite(helping, (), possible=(predicate.key,)), None, (participle,))
     if tense is Tense.FUTURE:
         return GermanGroup(finite(WERDEN, (predicate.modal_key,)), None, (infinitive,))
     prefix = Token(verb.prefix, (predicate.prefix_key,)) if verb.prefix else None
