@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.distributions import kl_divergence
 from torch.distributions.relaxed_categorical import ExpRelaxedCategorical
 
+import probattn as pa
 from probattn.core import (
     Elbo,
     Enumerate,
@@ -367,3 +368,10 @@ def test_no_terms_where_the_kl_has_none() -> None:
     assert site(make_given(), Mean()).kl_terms is None
     alone = Site("a", prior=None, posterior=FromScores(Weibull()), keeps_kl_terms=True)
     assert alone(make_given(), Mean()).kl_terms is None
+
+
+def test_densities_of_different_variables_are_not_compared() -> None:
+    site = pa.Site("w", prior=pa.FromScores(pa.Dirichlet()), posterior=pa.FromScores(pa.Weibull(3.0)))
+    memory = pa.Memory(keys=torch.zeros(1, 3, 2), values=torch.zeros(1, 3, 2), support=pa.Dense())
+    with pytest.raises(ValueError, match="log S for one and log W for the other"):
+        site(pa.Given(memory=memory, scores=torch.zeros(1, 2, 3)), pa.Pathwise())

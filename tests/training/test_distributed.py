@@ -13,6 +13,7 @@ import torch
 
 from probattn.training import CheckpointError, Stage, StepOutput, Trainer, TrainerSettings, replay_failure
 from tests.training.problems import ExactTask, NoisyTask, noisy_settings, noisy_stages, weights_of
+from tests.training.two_ranks import QUIET, DeepTask, MovingTask, deep_stages, run
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.recipe  # it starts three Python processes that import torch
@@ -55,18 +56,9 @@ def losses(path: Path) -> list[float]:
     ("name", "sizes"), [("moving", (4, 4, 4, 4)), ("uneven", (4, 4, 4, 4)), ("accumulated", (4, 6, 6))]
 )
 def test_two_ranks_equal_one_with_twice_the_batch(
-    name: str,
-    sizes: tuple[int, ...],
-    folder: Path,
-    answers: list[dict[str, Any]],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    name: str, sizes: tuple[int, ...], folder: Path, answers: list[dict[str, Any]], tmp_path: Path
 ) -> None:
     """Also with batches of unequal size, a remainder, parameters that are frozen or never used, and a moved buffer."""
-    monkeypatch.setenv("RANK", "0")
-    from tests.training.two_ranks import QUIET, DeepTask, MovingTask, deep_stages, run
-
-    monkeypatch.undo()
     task = (MovingTask if name == "moving" else DeepTask)(sizes)
     before = weights_of(task)
     run(task, tmp_path, deep_stages(), TrainerSettings(**QUIET))

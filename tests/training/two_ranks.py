@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from probattn.training import Stage, StepOutput, Trainer, TrainerSettings, TrainingFailure, TrainingInterrupted
 from tests.training.problems import ExactTask, NoisyTask, noisy_settings, noisy_stages
 
-RANK = int(os.environ["RANK"])
+RANK = int(os.environ.get("RANK", 0))
 QUIET: dict[str, Any] = {"tensorboard": False, "log_every": 1}
 
 

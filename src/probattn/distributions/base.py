@@ -35,6 +35,8 @@ class WeightsDistribution(Distribution):
     arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {}
     has_rsample = True
     has_enumerate_support = False
+    raw_variable: ClassVar[str] = "log S"
+    """What raw samples are; densities of two families can be compared at a sample only if it is the same."""
     attended: Support
 
     def __init__(self, like: Tensor, support: Support):
@@ -90,6 +92,7 @@ class VectorDistribution(Distribution):
 
     arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {}
     has_enumerate_support = False
+    raw_variable: ClassVar[str] = "vector"
 
     def realise(self, raw: Tensor) -> Tensor:
         """The vector itself."""

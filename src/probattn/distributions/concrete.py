@@ -19,6 +19,8 @@ class Concrete(WeightsDistribution):
         support: Which positions compete.
     """
 
+    raw_variable = "log W"
+
     def __init__(self, scores: Tensor, temperature: float, *, support: Support):
         if temperature <= 0:
             raise ValueError(f"{type(self).__name__}(temperature) must be positive, got {temperature}")

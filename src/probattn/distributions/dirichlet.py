@@ -22,6 +22,8 @@ class MaskedDirichlet(WeightsDistribution):
         support: Which positions compete.
     """
 
+    raw_variable = "log W"
+
     def __init__(self, concentration: Tensor, *, support: Support):
         concentration = at_least_float32(concentration)
         super().__init__(concentration, support)

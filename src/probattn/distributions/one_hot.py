@@ -28,6 +28,7 @@ class MaskedOneHot(WeightsDistribution):
 
     has_rsample = False
     has_enumerate_support = True
+    raw_variable = "one-hot"
 
     def __init__(self, scores: Tensor, support: Support):
         scores = at_least_float32(scores)

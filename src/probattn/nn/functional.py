@@ -112,7 +112,8 @@ def scaled_dot_product_attention(
     kl = kl if query_mask is None else kl.masked_fill(~query_mask, 0.0)
     if prior is not None:
         require_finite(kl.detach(), "the KL of the attention weights", "Use anchor='softmax', or smaller scores.")
-    latent = Latent(name=name, unit="step", feeds_state=True, draw=made.draw, kl=kl, seed=seed)
+    # In a stack of layers a draw can change every output of its example, so that is what it is credited with.
+    latent = Latent(name=name, unit="example", feeds_state=True, draw=made.draw, kl=kl, seed=seed)
     return AttentionResult(context=context, kl=kl, weights=weights if need_weights else None, latent=latent)
 
 

@@ -195,6 +195,12 @@ def divergence(made: Replay, name: str) -> Tensor:
         return torch.zeros_like(draw.log_weight[0])
     if has_kl(type(q), type(p)):
         return kl(q, p)
+    kinds = [getattr(one, "raw_variable", type(one).__name__) for one in (q, p)]
+    if kinds[0] != kinds[1]:
+        raise ValueError(
+            f"site '{name}': no closed-form KL is registered for ({type(q).__name__}, {type(p).__name__}), and their "
+            f"densities cannot be compared at samples, which are {kinds[0]} for one and {kinds[1]} for the other."
+        )
     if draw.log_posterior is None or draw.log_prior is None or draw.score is not None:
         raise ValueError(
             f"site '{name}': no closed-form KL is registered for ({type(q).__name__}, {type(p).__name__}), and this "

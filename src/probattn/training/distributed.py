@@ -56,8 +56,6 @@ class Processes:
         if self.num_ranks == 1:
             return module
         self._accelerator.free_memory()  # drops the last wrapper, whose hooks sit on the same parameters
-        # The advice to switch the search off, once a process, is wrong for a stage that does leave some unused.
-        warnings.filterwarnings("ignore", message=".*find_unused_parameters=True was specified.*")
         with warnings.catch_warnings():
             # Newer torch prefers another name, which the oldest supported one does not have.
             warnings.filterwarnings("ignore", message=".*broadcast_buffers.* is deprecated.*")

@@ -55,6 +55,11 @@ class Run:
         self.interrupt = Interrupt()
         self.stop_reason: Literal["signal", "time"] | None = None
 
+    @property
+    def is_main(self) -> bool:
+        """Whether this process speaks for the run."""
+        return self._processes.is_main
+
     def execute(self) -> None:
         """Train until the stages are done, a signal arrives or the time is up."""
         restored = self._keeper.restore()

@@ -110,7 +110,7 @@ class Trainer:
         loop = run.loop
         last = run.store.path(loop.update)
         is_finished = loop.stage == len(self._stages)
-        if not is_finished:
+        if not is_finished and run.is_main:
             reason = "A signal came" if run.stop_reason == "signal" else "The time is up"
             say(f"{reason}: saved {last}. Run the same command again to resume.")
         if run.stop_reason == "signal" or run.interrupt.signal is not None:
