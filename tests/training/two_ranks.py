@@ -57,7 +57,7 @@ class Nosy(NoisyTask):
         return super().step(batch, stage, update)
 
 
-class Called(NoisyTask):
+class Called(Nosy):
     """One rank alone hears a signal."""
 
     def step(self, batch: Tensor, stage: Stage, update: int) -> StepOutput:
@@ -104,7 +104,7 @@ def main(base: Path) -> None:
         run(Called(), base / "part", noisy_stages(), noisy_settings())
     except TrainingInterrupted as stop:
         answer["code"] = stop.code
-    part = NoisyTask()
+    part = Nosy()
     run(part, base / "part", noisy_stages(), noisy_settings())
     answer["part"] = state(part)
     try:
