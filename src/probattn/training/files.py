@@ -90,7 +90,7 @@ def atomic_folder(path: Path, *, purpose: str) -> Iterator[Path]:
         reason = getattr(error, "strerror", None) or str(error)
         raise OutputError(f"cannot save {purpose} in {path}: {reason}") from error
     finally:
-        pass
+        shutil.rmtree(hidden, ignore_errors=True)
 
 
 def remove_folder(path: Path) -> None:
