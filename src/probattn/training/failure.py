@@ -146,7 +146,7 @@ def replay_failure(task: Task, folder: Path | str, *, stages: Sequence[Stage], r
     before, losses = capture(), []
     try:
         for batch, random in zip(saved["batches"], saved["random"], strict=True):
-            pass
+            restore(random)
             with torch.autocast(device.type, torch.bfloat16, enabled=report["precision"] == "bf16"):
                 output = task.step(move(batch, device), stage, report["update"])
             output.loss.backward()
