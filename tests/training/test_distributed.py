@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from probattn.training import CheckpointError, Stage, StepOutput, Trainer, TrainerSettings, replay_failure
+from tests.training.once import run_once
 from tests.training.problems import ExactTask, NoisyTask, noisy_settings, noisy_stages, weights_of
 from tests.training.two_ranks import QUIET, DeepTask, MovingTask, deep_stages, run
 
@@ -28,7 +29,10 @@ def free_port() -> int:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the two ranks have left their results."""
-    base = tmp_path_factory.mktemp("ranks")
+    return run_once(tmp_path_factory, "ranks", start_two_ranks)
+
+
+def start_two_ranks(base: Path) -> None:
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]),
@@ -39,7 +43,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = [*launcher, f"--master_port={free_port()}", "-m", "tests.training.two_ranks", str(base)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
-    return base
 
 
 @pytest.fixture(scope="module")

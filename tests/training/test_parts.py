@@ -1,6 +1,9 @@
 """The small parts: settings, stages, random generators, log sums, learning rates, selection, diagnostics."""
 
+import os
 import random
+import signal
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,9 @@ from torch import nn
 
 from probattn.core import Pathwise, RunningMean, ScoreFunction
 from probattn.training import Stage, TrainerSettings, effective_kl_gradient
+from probattn.training.distributed import Processes
 from probattn.training.fingerprint import make_fingerprint
+from probattn.training.interrupt import Interrupt
 from probattn.training.journal import Journal, LogSums
 from probattn.training.optim import Clock, Selection, build_optimizer, set_learning_rate, set_trainable
 from probattn.training.randomness import NOISE, capture, restore, seed_all, seeded
@@ -194,6 +199,39 @@ class TestOptim:
         assert (selection.best, selection.best_update, selection.stale) == (2.0, 1, 2)
         assert selection.plateau_factor == 0.25
         assert selection.is_exhausted(settings)
+
+
+class TestInterrupt:
+    def test_second_ctrl_c_stops_at_once(self) -> None:
+        with Interrupt() as interrupt:
+            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGINT)  # a launcher passing on the first one: too soon for a second wish
+            assert interrupt.signal == signal.SIGINT
+            interrupt._noted_at -= 2.0
+            os.kill(os.getpid(), signal.SIGTERM)  # a launcher in a hurry; the save is under way
+            with pytest.raises(KeyboardInterrupt):
+                os.kill(os.getpid(), signal.SIGINT)
+
+    def test_other_threads_have_no_handlers(self) -> None:
+        before = signal.getsignal(signal.SIGINT)
+        seen = []
+
+        def work() -> None:
+            with Interrupt():
+                seen.append(signal.getsignal(signal.SIGINT))
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        assert seen == [before]
+
+
+def test_launcher_that_accelerate_does_not_see(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every rank would take itself for the only one and write the same files."""
+    Processes()  # from now on accelerate does not look at the environment
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(RuntimeError, match=r"WORLD_SIZE is 2, but accelerate sees 1 process\(es\); .* torchrun"):
+        Processes()
 
 
 class TestEffectiveKlGradient:

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from probattn.training import Trainer, TrainerSettings, TrainingInterrupted
+from tests.training.once import run_once
 from tests.training.problems import ExactTask, NoisyTask, noisy_settings, noisy_stages, weights_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,7 +54,11 @@ ALL_CHAINS = {**CHAINS, **{f"random {seed}": random_chain(seed) for seed in SEED
 @pytest.fixture(scope="module")
 def answer(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What the process that is killed again and again reports."""
-    folder = tmp_path_factory.mktemp("killed")
+    folder = run_once(tmp_path_factory, "killed", kill_again_and_again)
+    return dict(json.loads((folder / "answer.json").read_text()))
+
+
+def kill_again_and_again(folder: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, "-m", "tests.training.kill_server", str(folder)],
@@ -64,7 +69,7 @@ def answer(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    return {**json.loads(done.stdout), "stderr": done.stderr}
+    (folder / "answer.json").write_text(json.dumps({**json.loads(done.stdout), "stderr": done.stderr}))
 
 
 def test_reference_runs_finish(answer: dict[str, Any]) -> None:

@@ -91,6 +91,8 @@ def atomic_folder(path: Path, *, purpose: str) -> Iterator[Path]:
         raise OutputError(f"cannot save {purpose} in {path}: {reason}") from error
     finally:
         shutil.rmtree(hidden, ignore_errors=True)
+        if old.exists() and not path.exists():  # the second rename failed
+            os.replace(old, path)
 
 
 def remove_folder(path: Path) -> None:

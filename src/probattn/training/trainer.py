@@ -55,8 +55,8 @@ class Trainer:
         show_progress: Whether to show a progress bar on a terminal.
 
     Example:
-        >>> import tempfile
-        >>> import torch
+        >>> import tempfile, torch
+        >>> from probattn.training import StepOutput
         >>> class Line:
         ...     model = torch.nn.Linear(1, 1)
         ...     def batches(self, epoch):
@@ -68,7 +68,6 @@ class Trainer:
         ...         return {"error": float((self.model.weight - 2.0).abs())}
         ...     def describe_batch(self, batch):
         ...         return {"input": batch.tolist()}
-        >>> from probattn.training import StepOutput
         >>> settings = TrainerSettings(learning_rate=0.1, select_by="error", tensorboard=False)
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     result = Trainer(Line(), settings, stages=[Stage("fit", epochs=5)], output=folder).run()
