@@ -23,8 +23,8 @@ def alignment_error_rate(sentences: Iterable[tuple[Links, Links, Links]]) -> flo
         ValueError: If there is neither a predicted nor a sure link.
 
     Example:
-        >>> alignment_error_rate([({(0, 0), (1, 1)}, {(0, 0)}, {(2, 1)})])
-        0.3333333333333333
+        >>> round(alignment_error_rate([({(0, 0), (1, 1)}, {(0, 0)}, {(2, 1)})]), 3)
+        0.333
     """
     found = total = 0
     for predicted, sure, possible in sentences:
