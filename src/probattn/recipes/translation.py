@@ -24,9 +24,9 @@ from probattn.recipes.recipe import Recipe
 from probattn.recipes.results import RowResult
 from probattn.recipes.translation_data import Corpus, load_corpus
 from probattn.recipes.translation_eval import (
-    _predictive_bound,
     evaluate_model,
     likelihood,
+    predictive_bound,
     run,
     to_output_ids,
 )
@@ -89,7 +89,7 @@ class TranslationTask:
             self.corpus,
             "valid",
             estimator=estimator,
-            bound=_predictive_bound(estimator),
+            bound=predictive_bound(estimator),
             use_posterior=False,
         )
         return {"ppl": exact_ppl(tally.nats, tally.tokens)}

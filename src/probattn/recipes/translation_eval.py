@@ -43,8 +43,6 @@ class Tally:
     nats: float = 0.0
     kl: float = 0.0
     tokens: int = 0
-    prior_entropy: float = 0.0
-    posterior_entropy: float = 0.0
 
 
 def batches_of(corpus: Corpus, split: str, *, max_sentences: int = 64) -> Iterator[TranslationBatch]:
@@ -186,9 +184,7 @@ def evaluate_model(
         split: Which part of the corpus.
     """
     has_network = model.weights.posterior is not None and "target" in model.weights.posterior.needs
-    test = likelihood(
-        model, corpus, split, estimator=estimator, bound=_predictive_bound(estimator), use_posterior=False
-    )
+    test = likelihood(model, corpus, split, estimator=estimator, bound=predictive_bound(estimator), use_posterior=False)
     metrics: dict[str, float | str] = {
         "nll_per_token": -test.nats / test.tokens,
         "ppl": exact_ppl(test.nats, test.tokens),
@@ -217,6 +213,6 @@ def evaluate_model(
     }
 
 
-def _predictive_bound(estimator: Estimator) -> Bound:
+def predictive_bound(estimator: Estimator) -> Bound:
     """Log-likelihood of a mixture over particles: exact if enumerated, a lower bound in expectation for samples."""
     return ImportanceWeighted() if isinstance(estimator, Pathwise) else Marginal()
