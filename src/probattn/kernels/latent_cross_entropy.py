@@ -10,6 +10,7 @@ Size letters: K particles, N targets, n targets of a chunk, D width of the hidde
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,8 +21,10 @@ __all__ = ["Credit", "latent_cross_entropy"]
 Credit = Callable[[Tensor, slice], Tensor]
 """From the log-likelihoods (K, n) of a chunk, and which targets it holds, to d bound / d log-likelihood (K, n)."""
 
-# Logits that exist at a time: 16 MB in float32.
-_CHUNK_LOGITS = 4_000_000
+# Logits that exist at a time: 8 MB in float32.
+_CHUNK_LOGITS = 2_000_000
+# exp of plus or minus this, and sums of such, are far from the ends of float32.
+_SAFE_LOGIT = 60.0
 # Gradients from above must be a multiple of the credit up to this share of the largest one, else they are recomputed.
 _PROPORTION_TOLERANCE = 1e-4
 
@@ -83,18 +86,16 @@ class _LatentCrossEntropy(torch.autograd.Function):
         skip_below: float,
     ) -> Tensor:
         """Chunk by chunk; keeps gradients instead of logits where there is a credit."""
-        gradients = _Gradients(hidden, weight, bias=bias) if credit is not None and any(ctx.needs_input_grad) else None
+        readout = _Readout(hidden, weight, bias=bias)
+        gradients = _Gradients(hidden, readout, target=target) if credit and any(ctx.needs_input_grad) else None
         log_lik = torch.empty(hidden.shape[:2], dtype=torch.float32, device=hidden.device)
         given = torch.zeros_like(log_lik)
         for targets in _chunks(hidden, weight):
-            logits, log_norm = _logits(hidden[:, targets], weight, bias)
-            log_lik[:, targets] = _picked(logits, target[targets]) - log_norm
+            chunk = readout.chunk(hidden[:, targets], target[targets])
+            log_lik[:, targets] = chunk.log_lik
             if gradients is not None and credit is not None:
-                given[:, targets] = credit(log_lik[:, targets], targets)
-                gradients.add(
-                    logits, log_norm, given[:, targets], target=target, targets=targets, skip_below=skip_below
-                )
-            del logits
+                given[:, targets] = credit(chunk.log_lik, targets)
+                gradients.add(chunk, given[:, targets], targets=targets, skip_below=skip_below)
         ctx.skip_below = skip_below
         ctx.gradients = gradients
         ctx.save_for_backward(hidden, weight, bias, target, given)
@@ -110,10 +111,11 @@ class _LatentCrossEntropy(torch.autograd.Function):
         if kept is not None and proportion is not None:
             gradients, scale = kept, proportion
         else:
-            gradients, scale = _Gradients(hidden, weight, bias=bias), grad.new_ones(())
+            readout = _Readout(hidden, weight, bias=bias)
+            gradients, scale = _Gradients(hidden, readout, target=target), grad.new_ones(())
             for targets in _chunks(hidden, weight):
-                logits, log_norm = _logits(hidden[:, targets], weight, bias)
-                gradients.add(logits, log_norm, grad[:, targets], target=target, targets=targets, skip_below=0.0)
+                chunk = readout.chunk(hidden[:, targets], target[targets])
+                gradients.add(chunk, grad[:, targets], targets=targets, skip_below=0.0)
         return (
             (gradients.hidden * scale).to(hidden.dtype),
             (gradients.weight * scale).to(weight.dtype),
@@ -124,75 +126,103 @@ class _LatentCrossEntropy(torch.autograd.Function):
         )
 
 
-class _Gradients:
-    """Sums of the gradients of credit * log-likelihood."""
+@dataclass(frozen=True)
+class _Chunk:
+    """Some targets, read out.
+
+    Attributes:
+        hidden: (K * n, D) in float32.
+        unnormalised: (K * n, V) softmax of the logits times `norm`; overwritten by the next chunk.
+        norm: (K * n).
+        log_lik: (K, n).
+    """
+
+    hidden: Tensor
+    unnormalised: Tensor
+    norm: Tensor
+    log_lik: Tensor
+
+
+class _Readout:
+    """The output layer in float32, with one buffer for the logits of all chunks."""
 
     def __init__(self, hidden: Tensor, weight: Tensor, *, bias: Tensor | None):
-        self.source = hidden.detach()
-        self.readout = weight.detach().float()
-        self.hidden = torch.zeros(hidden.shape, dtype=torch.float32, device=hidden.device)
-        self.weight = torch.zeros(weight.shape, dtype=torch.float32, device=weight.device)
-        self.bias = None if bias is None else torch.zeros(bias.shape, dtype=torch.float32, device=bias.device)
+        self.weight = weight.detach().float()
+        self.bias = None if bias is None else bias.detach().float()
+        self._rows = hidden.shape[0] * max(
+            (len(range(hidden.shape[1])[part]) for part in _chunks(hidden, weight)), default=0
+        )
+        self._buffer = self.weight.new_empty(self._rows, weight.shape[0])
+        # Cauchy-Schwarz: where no logit can be large, the exponential needs no maximum taken off before. Asking a GPU
+        # would make it wait, so there the maximum is always taken off.
+        self._is_bounded = (
+            hidden.device.type == "cpu" and hidden.numel() > 0 and self._largest_logit(hidden) < _SAFE_LOGIT
+        )
 
-    def add(
-        self,
-        logits: Tensor,
-        log_norm: Tensor,
-        credit: Tensor,
-        *,
-        target: Tensor,
-        targets: slice,
-        skip_below: float,
-    ) -> None:
-        """Add a chunk. Overwrites `logits`."""
-        hidden = self.source[:, targets].float()
-        words = target[targets].expand(hidden.shape[:2])
+    def _largest_logit(self, hidden: Tensor) -> float:
+        largest = torch.linalg.vector_norm(hidden.detach().float(), dim=-1).max()
+        largest = largest * torch.linalg.vector_norm(self.weight, dim=-1).max()
+        return float(largest if self.bias is None else largest + self.bias.abs().max())
+
+    def chunk(self, hidden: Tensor, target: Tensor) -> _Chunk:
+        """Read out hidden states (K, n, D) of targets (n); what an earlier chunk held is overwritten."""
+        shape = hidden.shape[:2]
+        flat = hidden.detach().float().flatten(0, 1)
+        logits = self._buffer[: len(flat)]
+        with torch.autocast(hidden.device.type, enabled=False):
+            if self.bias is None:
+                torch.mm(flat, self.weight.T, out=logits)
+            else:
+                torch.addmm(self.bias, flat, self.weight.T, out=logits)
+        picked = logits.gather(-1, target.expand(shape).flatten().unsqueeze(-1)).squeeze(-1)
+        if not self._is_bounded:
+            largest = logits.amax(dim=-1)
+            logits.sub_(largest.unsqueeze(-1))
+            picked = picked - largest
+        norm = logits.exp_().sum(dim=-1)
+        return _Chunk(flat, logits, norm, (picked - norm.log()).view(shape))
+
+
+class _Gradients:
+    """Sums of the gradients of credit * log-likelihood.
+
+    The derivative with respect to the logits is credit * (one-hot - softmax). Neither part is formed: the one-hot part
+    picks rows of the weight, and the factors credit / norm go to the narrow side of the two products.
+    """
+
+    def __init__(self, hidden: Tensor, readout: _Readout, *, target: Tensor):
+        self.readout = readout
+        self.target = target
+        self.hidden = torch.zeros(hidden.shape, dtype=torch.float32, device=hidden.device)
+        self.weight = torch.zeros_like(readout.weight)
+        self.bias = None if readout.bias is None else torch.zeros_like(readout.bias)
+
+    def add(self, chunk: _Chunk, credit: Tensor, *, targets: slice, skip_below: float) -> None:
+        """Add a chunk with credits (K, n)."""
+        words = self.target[targets]
+        hidden, scores, norm, flat_credit = chunk.hidden, chunk.unnormalised, chunk.norm, credit.flatten()
+        kept = None
         if skip_below > 0.0:
-            kept = (credit.abs() > skip_below).nonzero(as_tuple=True)  # rows worth a gradient
-            logits, log_norm, credit, words, hidden = (
-                logits[kept],
-                log_norm[kept],
-                credit[kept],
-                words[kept],
-                hidden[kept],
-            )
-        else:
-            kept = None
-            logits, hidden = logits.flatten(0, 1), hidden.flatten(0, 1)
-            log_norm, credit, words = log_norm.flatten(), credit.flatten(), words.flatten()
-        # d (credit * log-likelihood) / d logits = credit * (one-hot - softmax)
-        logits.sub_(log_norm.unsqueeze(-1)).exp_().mul_(-credit.unsqueeze(-1))
-        logits.scatter_add_(-1, words.unsqueeze(-1), credit.unsqueeze(-1))
-        grad_hidden = logits @ self.readout
-        if kept is None:
-            self.hidden[:, targets] = grad_hidden.view(self.hidden[:, targets].shape)
-        else:
-            chunk = torch.zeros_like(self.hidden[:, targets])
-            chunk[kept] = grad_hidden
-            self.hidden[:, targets] = chunk
-        self.weight.addmm_(logits.T, hidden)
+            kept = (flat_credit.abs() > skip_below).nonzero().squeeze(-1)  # rows worth a gradient
+            hidden, scores, norm, flat_credit = hidden[kept], scores[kept], norm[kept], flat_credit[kept]
+            credit = torch.where(credit.abs() > skip_below, credit, 0.0)
+        share = (flat_credit / norm).unsqueeze(-1)
+        grad_hidden = (scores @ self.readout.weight).mul_(-share)
+        if kept is not None:
+            grad_hidden = torch.zeros_like(chunk.hidden).index_copy_(0, kept, grad_hidden)
+        of_targets = credit.unsqueeze(-1) * self.readout.weight[words]
+        self.hidden[:, targets] = grad_hidden.view(of_targets.shape).add_(of_targets)
+        self.weight.addmm_(scores.T, hidden * share, alpha=-1.0)
+        self.weight.index_add_(0, words, (credit.unsqueeze(-1) * chunk.hidden.view(of_targets.shape)).sum(dim=0))
         if self.bias is not None:
-            self.bias.add_(logits.sum(dim=0))
+            self.bias.addmv_(scores.T, share.squeeze(-1), alpha=-1.0)
+            self.bias.index_add_(0, words, credit.sum(dim=0))
 
 
 def _chunks(hidden: Tensor, weight: Tensor) -> list[slice]:
     particles, targets = hidden.shape[:2]
     size = max(1, _CHUNK_LOGITS // max(1, particles * weight.shape[0]))
     return [slice(start, min(start + size, targets)) for start in range(0, targets, size)]
-
-
-def _logits(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
-    """(K, n, V) logits and (K, n) their normaliser, in float32."""
-    with torch.autocast(hidden.device.type, enabled=False):
-        logits = torch.nn.functional.linear(
-            hidden.detach().float(), weight.detach().float(), None if bias is None else bias.detach().float()
-        )
-    return logits, torch.logsumexp(logits, dim=-1)
-
-
-def _picked(logits: Tensor, target: Tensor) -> Tensor:
-    words = target.expand(logits.shape[:2]).unsqueeze(-1)
-    return logits.gather(-1, words).squeeze(-1)
 
 
 def _proportion(grad: Tensor, credit: Tensor) -> Tensor | None:

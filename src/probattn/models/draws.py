@@ -19,17 +19,21 @@ def chunk_credit(bound: Bound, draw: Draw, mask: Tensor) -> Credit:
     Args:
         bound: Whose derivative is asked for.
         draw: Particles (K, *unit).
-        mask: (*unit) bool, False for padded targets, which get no credit.
+        mask: (*unit) bool, False for padded targets, which are not read out; chunks count the others.
     """
-    flat = Draw(
+
+    def real(value: Tensor | None) -> Tensor | None:
+        return None if value is None else value.detach()[:, mask]
+
+    flat = replace(
+        draw,
         value=None,
         index=None,
-        log_weight=draw.log_weight.detach().flatten(1),
-        log_posterior=None if draw.log_posterior is None else draw.log_posterior.detach().flatten(1),
-        log_prior=None if draw.log_prior is None else draw.log_prior.detach().flatten(1),
-        is_enumerated=draw.is_enumerated,
+        log_weight=draw.log_weight.detach()[:, mask],
+        log_posterior=real(draw.log_posterior),
+        log_prior=real(draw.log_prior),
+        score=None,
     )
-    real = mask.flatten()
 
     def credit(log_lik: Tensor, targets: slice) -> Tensor:
         part = replace(
@@ -38,7 +42,7 @@ def chunk_credit(bound: Bound, draw: Draw, mask: Tensor) -> Credit:
             log_posterior=None if flat.log_posterior is None else flat.log_posterior[:, targets],
             log_prior=None if flat.log_prior is None else flat.log_prior[:, targets],
         )
-        return bound.credit(part, log_lik) * real[targets]
+        return bound.credit(part, log_lik)
 
     return credit
 

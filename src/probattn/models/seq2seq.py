@@ -116,6 +116,8 @@ class Seq2Seq(nn.Module):
         readout: The output layer; it holds the target embedding.
         context_dim: C.
         dropout: Of embeddings and encoder states.
+        skip_below: Particles whose share in the gradient is at most this are left out of it; 0 is exact (see
+            `latent_cross_entropy`).
     """
 
     def __init__(
@@ -129,6 +131,7 @@ class Seq2Seq(nn.Module):
         readout: Readout,
         context_dim: int,
         dropout: float = 0.0,
+        skip_below: float = 0.0,
     ):
         super().__init__()
         self.source_embedding = source_embedding
@@ -138,6 +141,7 @@ class Seq2Seq(nn.Module):
         self.readout = readout
         self.cell = nn.LSTMCell(readout.embedding.embedding_dim + context_dim, decoder_dim)
         self.dropout = nn.Dropout(dropout)
+        self.skip_below = skip_below
 
     @property
     def device(self) -> torch.device:
@@ -208,15 +212,17 @@ class Seq2Seq(nn.Module):
             given = Given(encoded.memory, query=path.queries, scores=path.scores, target=target, mask=target_mask)
             latent = self.weights(given, estimator) if use_posterior else self.weights.predict(given, estimator)
         context = encoded.memory.support.read(latent.draw, encoded.readout_values)  # (K, B, T, R)
-        hidden = self.readout.hidden(path.queries, context)
-        log_lik = latent_cross_entropy(
-            hidden.flatten(1, 2),
+        hidden = self.readout.hidden(path.queries[target_mask], context[:, target_mask])  # (K, words, R): no padding
+        words_log_lik = latent_cross_entropy(
+            hidden,
             self.readout.embedding.weight,
             bias=self.readout.bias,
-            target=target_out.flatten(),
+            target=target_out[target_mask],
             credit=None if bound is None else chunk_credit(bound, latent.draw, target_mask),
+            skip_below=self.skip_below,
         )
-        log_lik = log_lik.view(-1, *target_out.shape).masked_fill(~target_mask, 0.0)
+        log_lik = words_log_lik.new_zeros(len(words_log_lik), *target_mask.shape)
+        log_lik[:, target_mask] = words_log_lik
         return Evaluation(log_lik=log_lik, latents=(latent,), mask=target_mask)
 
     def _run(self, encoded: Encoded, words: Tensor, estimator: Estimator) -> StatePath:

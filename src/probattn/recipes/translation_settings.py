@@ -31,6 +31,8 @@ class NetworkSettings:
     """Of the additive score's hidden layer."""
     dropout: float = 0.3
     """Of embeddings, encoder states and the readout."""
+    skip_below: float = 0.0
+    """Alignments whose share in a word's gradient is at most this are left out of it; 0 is exact."""
 
 
 @dataclass(frozen=True)
@@ -98,4 +100,5 @@ def build_model(settings: TranslationSettings, corpus: Corpus) -> Seq2Seq:
         readout=Readout(sizes.decoder_dim, context_dim, embedding=target, dropout=sizes.dropout),
         context_dim=context_dim,
         dropout=sizes.dropout,
+        skip_below=sizes.skip_below,
     )
