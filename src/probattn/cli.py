@@ -15,7 +15,7 @@ from jsonargparse import ArgumentParser, Namespace
 
 from probattn import __version__
 from probattn.recipes.comparison import Comparison, compare, recipe_by_name, write_atomically
-from probattn.recipes.recipe import CONFIGS
+from probattn.recipes.recipe import CONFIGS, Run
 
 __all__ = ["main"]
 
@@ -84,9 +84,9 @@ def _train(arguments: Namespace) -> None:
     missing = [str(path) for path in arguments.config if not path.is_file()]
     if missing:
         raise SystemExit(f"no such config file: {', '.join(missing)}")
-    settings, _ = recipe.load(configs, _settings(arguments.overrides))
+    settings, plain = recipe.load(configs, _settings(arguments.overrides))
     output = arguments.output or Path("runs") / name / f"{row}-seed{settings.seed}"
-    text = json.dumps(asdict(recipe.train(settings, output, True)), indent=1)
+    text = json.dumps(asdict(recipe.train(Run(settings, plain, output))), indent=1)
     write_atomically(output / "result.json", text + "\n")
     print(text)
 

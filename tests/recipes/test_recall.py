@@ -8,7 +8,7 @@ import pytest
 
 from probattn import cli
 from probattn.recipes import recall
-from probattn.recipes.recipe import CONFIGS
+from probattn.recipes.recipe import CONFIGS, Run
 from probattn.recipes.results import RowResult, summarise
 
 RECIPE = recall.RECIPE
@@ -20,12 +20,16 @@ def settings(row: str, **overrides: object) -> recall.RecallSettings:
     return built
 
 
+def quiet(row: recall.RecallSettings) -> Run:
+    return Run(row, {}, NOWHERE, show_progress=False)
+
+
 @pytest.mark.parametrize("row", RECIPE.rows)
 def test_every_row_trains(row: str) -> None:
     overrides: dict[str, object] = {"updates": 12, "batch_size": 16}
     if row.startswith("relaxed"):
         overrides["pretrain_updates"] = 4
-    result = recall.train(settings(row, **overrides), NOWHERE, False)
+    result = recall.train(quiet(settings(row, **overrides)))
     assert result.row == row
     assert all(value == value for value in result.metrics.values()), result.metrics
     assert result.metrics["nll"] < 5.0
@@ -36,7 +40,7 @@ def test_every_row_trains(row: str) -> None:
 
 def test_the_same_seed_gives_the_same_result_and_another_one_does_not() -> None:
     def metrics(seed: int) -> dict[str, float]:
-        result = recall.train(settings("variational-sample", updates=5, seed=seed), NOWHERE, False)
+        result = recall.train(quiet(settings("variational-sample", updates=5, seed=seed)))
         return {key: value for key, value in result.metrics.items() if key != "seconds"}
 
     assert metrics(1) == metrics(1)

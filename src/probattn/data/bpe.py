@@ -136,7 +136,11 @@ class Tokenizer:
 
     def save(self, path: str | Path) -> None:
         """Write the tokenizer as `tokenizer.json`, which the `tokenizers` library reads too."""
-        write_atomically(Path(path), self._backend.to_str(pretty=True).encode())
+        write_atomically(Path(path), self.to_bytes())
+
+    def to_bytes(self) -> bytes:
+        """The content of the file that `save` writes."""
+        return str(self._backend.to_str(pretty=True)).encode()
 
     @classmethod
     def load(cls, path: str | Path, *, digest: str | None = None) -> "Tokenizer":

@@ -22,7 +22,7 @@ import yaml
 from tqdm import tqdm
 
 from probattn import __version__
-from probattn.recipes.recipe import Recipe
+from probattn.recipes.recipe import Recipe, Run
 from probattn.recipes.results import RowResult
 
 
@@ -104,8 +104,8 @@ def write_atomically(path: Path, text: str) -> None:
 def _run_job(name: str, scale: str | None, overrides: dict[str, Any], output: Path, row: str, seed: int) -> RowResult:
     torch.set_num_threads(1)
     recipe = recipe_by_name(name)
-    settings, _ = recipe.load(recipe.configs(row, scale), {**overrides, "seed": seed})
-    return recipe.train(settings, output / "runs" / f"{row}-seed{seed}", False)
+    settings, plain = recipe.load(recipe.configs(row, scale), {**overrides, "seed": seed})
+    return recipe.train(Run(settings, plain, output / "runs" / f"{row}-seed{seed}", show_progress=False))
 
 
 def _finished(comparison: Comparison) -> tuple[dict[tuple[str, int], RowResult], list[tuple[str, int]]]:

@@ -11,7 +11,6 @@ updates and learning rate are the same for all. All numbers are nats per query o
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import torch
 from tqdm import tqdm
@@ -21,7 +20,7 @@ from probattn.data.recall import RecallBatch, RecallTask
 from probattn.metrics import alignment_accuracy, gradient_noise, weights_entropy
 from probattn.models.recall import RecallModel
 from probattn.nn import Site
-from probattn.recipes.recipe import Recipe
+from probattn.recipes.recipe import Recipe, Run
 from probattn.recipes.report import write_report
 from probattn.recipes.results import RowResult
 
@@ -64,9 +63,9 @@ class RecallSettings:
     """Seed of initial weights and of all noise. The data do not depend on it."""
 
 
-def train(settings: RecallSettings, output: Path, show_progress: bool = True) -> RowResult:
-    """Train and evaluate one row; takes seconds, so nothing is kept in `output`."""
-    del output
+def train(run: Run) -> RowResult:
+    """Train and evaluate one row; takes seconds, so nothing is kept."""
+    settings: RecallSettings = run.settings
     torch.manual_seed(settings.seed)
     task = settings.task
     model = RecallModel(
@@ -80,7 +79,7 @@ def train(settings: RecallSettings, output: Path, show_progress: bool = True) ->
     decay = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda update: 1.0 - update / settings.updates)
     curve: list[tuple[int, float]] = []
     started = time.perf_counter()
-    progress = tqdm(range(settings.updates), desc=f"{settings.row:>20}", leave=False, disable=not show_progress)
+    progress = tqdm(range(settings.updates), desc=f"{settings.row:>20}", leave=False, disable=not run.show_progress)
     for update in progress:
         loss, bound = _loss(settings, model, task.batch(settings.batch_size, update), update)
         optimizer.zero_grad()

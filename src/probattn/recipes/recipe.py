@@ -7,11 +7,28 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jsonargparse import ArgumentError, ArgumentParser
+from jsonargparse import ArgumentError, ArgumentParser, Namespace
 
 from probattn.recipes.results import RowResult
 
 CONFIGS = Path(__file__).parent / "configs"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One row to be trained.
+
+    Attributes:
+        settings: The recipe's dataclass.
+        plain: The same as plain data, from which `Recipe.build` makes the settings again; saved with a trained model.
+        output: Folder of checkpoints, logs and the trained model.
+        show_progress: Whether to show progress bars.
+    """
+
+    settings: Any
+    plain: Mapping[str, Any]
+    output: Path
+    show_progress: bool = True
 
 
 @dataclass(frozen=True)
@@ -21,15 +38,17 @@ class Recipe:
     Attributes:
         name: Also the folder of its rows in `configs/`.
         settings: Dataclass of one row.
-        train: From settings, the run's folder and whether to show progress, to a result. Goes on where a run stopped.
+        train: From a run to its result. Goes on where the run stopped.
         write_report: From the recipe's name, results and a folder, to the text that ends a comparison.
+        load_model: Opens the folder of a trained model, given its settings; None where models are not kept.
         default_scale: Which file of `configs/<name>/scale/` is used when none is named; None where there are no scales.
     """
 
     name: str
     settings: type
-    train: Callable[[Any, Path, bool], RowResult]
+    train: Callable[[Run], RowResult]
     write_report: Callable[[str, Sequence[RowResult], Path], str]
+    load_model: Callable[[Any, Path], Any] | None = None
     default_scale: str | None = None
 
     @property
@@ -66,9 +85,7 @@ class Recipe:
         Raises:
             SystemExit: If a key or value is wrong; names it.
         """
-        parser = ArgumentParser(exit_on_error=False, allow_abbrev=False)
-        parser.add_class_arguments(self.settings, None)
-        parser.add_argument("--config", action="config")
+        parser = self._parser()
         words = [word for config in configs for word in ("--config", str(config))]
         words += [f"--{key}={value}" for key, value in overrides.items()]
         try:
@@ -77,12 +94,31 @@ class Recipe:
             raise SystemExit(
                 f"{', '.join(config.name for config in configs)}: {error}{self._hint(str(error))}"
             ) from error
-        plain = namespace.clone()
-        plain.pop("config", None)
+        namespace.pop("config", None)
+        return self._built(parser, namespace), namespace.as_dict()
+
+    def build(self, plain: Mapping[str, Any]) -> Any:
+        """Settings from the plain data that `load` gave.
+
+        Raises:
+            ValueError: If the data does not fit this version's settings; says where.
+        """
+        parser = self._parser()
+        try:
+            return self._built(parser, parser.parse_object(dict(plain)))
+        except ArgumentError as error:
+            raise ValueError(f"these are no settings of '{self.name}': {error}") from error
+
+    def _parser(self) -> ArgumentParser:
+        parser = ArgumentParser(exit_on_error=False, allow_abbrev=False)
+        parser.add_class_arguments(self.settings, None)
+        parser.add_argument("--config", action="config")
+        return parser
+
+    def _built(self, parser: ArgumentParser, namespace: Namespace) -> Any:
         torch.manual_seed(int(namespace.seed))
         built = parser.instantiate(namespace)
-        values = {key: getattr(built, key) for key in vars(built) if key != "config"}
-        return self.settings(**values), plain.as_dict()
+        return self.settings(**{key: value for key, value in vars(built).items() if key != "config"})
 
     def _hint(self, message: str) -> str:
         known = list(self.settings.__dataclass_fields__)  # type: ignore[attr-defined]

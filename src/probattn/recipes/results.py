@@ -19,6 +19,7 @@ class RowResult:
         curve: (update, bound) pairs of training.
         pictures: Attention weights of one example, (T, S) by name, for the report.
         gold: (T) right positions in those pictures.
+        examples: Sentence pairs with word alignments, for the report: see `translation_pictures`.
     """
 
     row: str
@@ -29,6 +30,7 @@ class RowResult:
     curve: Sequence[tuple[int, float]] = field(default_factory=list)
     pictures: Mapping[str, Sequence[Sequence[float]]] = field(default_factory=dict)
     gold: Sequence[int] = field(default_factory=list)
+    examples: Sequence[Mapping[str, Any]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

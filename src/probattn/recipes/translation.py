@@ -20,19 +20,16 @@ from probattn.core import Elbo
 from probattn.data.buckets import TokenBuckets
 from probattn.metrics import exact_ppl
 from probattn.models import Seq2Seq
-from probattn.recipes.recipe import Recipe
+from probattn.recipes.recipe import Recipe, Run
 from probattn.recipes.results import RowResult
 from probattn.recipes.translation_data import Corpus, load_corpus
-from probattn.recipes.translation_eval import (
-    evaluate_model,
-    likelihood,
-    predictive_bound,
-    run,
-    to_output_ids,
-)
+from probattn.recipes.translation_eval import evaluate_model, likelihood, predictive_bound
+from probattn.recipes.translation_pictures import alignment_examples
 from probattn.recipes.translation_report import write_report
+from probattn.recipes.translation_run import run as run_model
 from probattn.recipes.translation_settings import TranslationSettings, build_model
-from probattn.training import Stage, StepOutput, Trainer, load_weights
+from probattn.recipes.translator import Translator, load_translator
+from probattn.training import Stage, StepOutput, Trainer, TrainResult, load_weights
 
 
 class TranslationTask:
@@ -41,7 +38,7 @@ class TranslationTask:
     def __init__(self, settings: TranslationSettings, corpus: Corpus):
         self.settings = settings
         self.corpus = corpus
-        self._model = build_model(settings, corpus)
+        self._model = build_model(settings, corpus.subwords)
 
     @property
     def model(self) -> Seq2Seq:
@@ -65,11 +62,11 @@ class TranslationTask:
 
     def step(self, batch: Tensor, stage: Stage, update: int) -> StepOutput:
         """Loss in nats per sentence: summed over tokens, divided by sentences, as in Deng et al.'s code."""
-        pairs = to_output_ids(self.corpus.encoded["train"].batch(batch), self.corpus)
+        pairs = self.corpus.subwords.to_output(self.corpus.encoded["train"].batch(batch))
         bound = Elbo() if stage.bound is None else stage.bound
         use_posterior = next(one.use_posterior for one in self.settings.stages if one.name == stage.name)
         estimator = stage.estimators[self.model.weights.name]
-        evaluation = run(self.model, pairs, estimator, bound=bound, use_posterior=use_posterior)
+        evaluation = run_model(self.model, pairs, estimator, bound=bound, use_posterior=use_posterior)
         weights = stage.weights_at(update)
         terms = bound(evaluation, weights)
         sentences, tokens = len(batch), int(pairs.target_mask.sum())
@@ -118,22 +115,24 @@ def engine_stages(settings: TranslationSettings) -> list[Stage]:
     ]
 
 
-def train(settings: TranslationSettings, output: Path, show_progress: bool = True) -> RowResult:
-    """Train a row (or go on with it) and evaluate the best checkpoint on the test split."""
+def train(run: Run) -> RowResult:
+    """Train a row (or go on with it), keep its best model in `model/` and evaluate that on the test split."""
+    settings: TranslationSettings = run.settings
     corpus = load_corpus(settings.corpus)
     task = TranslationTask(settings, corpus)
     trainer = Trainer(
         task,
         replace(settings.trainer, seed=settings.seed),
         stages=engine_stages(settings),
-        output=output,
-        show_progress=show_progress,
+        output=run.output,
+        show_progress=run.show_progress,
     )
     result = trainer.run()
     if not result.is_finished:
         raise SystemExit(f"the time was up after {result.updates} updates; run the same command again to go on")
     load_weights(task.model, result.best)
-    task.model.eval()
+    translator = Translator(task.model, corpus.subwords, settings)
+    translator.save(run.output / "model", run.plain)
     metrics = evaluate_model(
         task.model,
         corpus,
@@ -141,17 +140,6 @@ def train(settings: TranslationSettings, output: Path, show_progress: bool = Tru
         decoding=settings.decoding,
         train_estimator=settings.stages[-1].estimators[task.model.weights.name],
     )
-    facts = {
-        "bound": " then ".join(type(stage.bound).__name__ for stage in settings.stages),
-        "train_estimator": {name: repr(value) for name, value in settings.stages[-1].estimators.items()},
-        "test_estimator": repr(settings.test_estimator),
-        "kl_reduction": "sum over tokens, divided by sentences in the loss",
-        "corpus": settings.corpus.name,
-        "updates": result.updates,
-        "epochs": result.epochs,
-        "signature": metrics["bleu_signature"],
-        "best_checkpoint": result.best.name,
-    }
     numbers = {name: value for name, value in metrics.items() if isinstance(value, int | float)}
     numbers["parameters"] = sum(parameter.numel() for parameter in task.model.parameters())
     numbers["train_seconds"] = result.train_seconds
@@ -159,10 +147,24 @@ def train(settings: TranslationSettings, output: Path, show_progress: bool = Tru
         row=settings.row,
         source=settings.source,
         seed=settings.seed,
-        facts=facts,
+        facts={**_facts(settings, result), "signature": metrics["bleu_signature"]},
         metrics=numbers,
         curve=validation_curve(result.log),
+        examples=alignment_examples(translator, corpus),
     )
+
+
+def _facts(settings: TranslationSettings, result: TrainResult) -> dict[str, Any]:
+    return {
+        "bound": " then ".join(type(stage.bound).__name__ for stage in settings.stages),
+        "train_estimator": {name: repr(value) for name, value in settings.stages[-1].estimators.items()},
+        "test_estimator": repr(settings.test_estimator),
+        "kl_reduction": "sum over tokens, divided by sentences in the loss",
+        "corpus": settings.corpus.name,
+        "updates": result.updates,
+        "epochs": result.epochs,
+        "best_checkpoint": result.best.name,
+    }
 
 
 def validation_curve(log: Path) -> list[tuple[int, float]]:
@@ -171,4 +173,6 @@ def validation_curve(log: Path) -> list[tuple[int, float]]:
     return [(line["update"], line["ppl"]) for line in lines if line["kind"] == "validation"]
 
 
-RECIPE = Recipe("translation", TranslationSettings, train, write_report, default_scale="demo")
+RECIPE = Recipe(
+    "translation", TranslationSettings, train, write_report, load_model=load_translator, default_scale="demo"
+)

@@ -7,9 +7,10 @@ from typing import Literal
 
 from probattn.data import iwslt14, multi30k, wmt10k
 from probattn.data.batches import EncodedText
-from probattn.data.bpe import Tokenizer, train_bpe
-from probattn.data.output_vocabulary import OutputVocabulary, target_types
+from probattn.data.bpe import train_bpe
+from probattn.data.output_vocabulary import target_types
 from probattn.data.parallel import ParallelText, read_parallel
+from probattn.data.subwords import Subwords
 
 Links = frozenset[tuple[int, int]]
 
@@ -42,21 +43,21 @@ class Corpus:
     """By split: train, valid, test."""
     encoded: dict[str, EncodedText]
     """The same in subwords."""
-    tokenizer: Tokenizer
-    outputs: OutputVocabulary
-    """The subwords that can be produced."""
+    subwords: Subwords
+    """Tokenizer of both sides, and the types that can be produced."""
     gold: list[tuple[Links, Links]] | None
     """Sure and possible links of the test split, where they are known."""
 
 
-def load_corpus(settings: CorpusSettings, tokenizer: Tokenizer | None = None) -> Corpus:
-    """Read or make the text, learn the subwords (unless a tokenizer is given) and encode everything."""
+def load_corpus(settings: CorpusSettings, subwords: Subwords | None = None) -> Corpus:
+    """Read or make the text, learn the subwords (unless a trained model's are given) and encode everything."""
     texts, gold = _texts(settings)
-    train = texts["train"]
-    if tokenizer is None:
+    if subwords is None:
+        train = texts["train"]
         tokenizer = train_bpe([*train.source, *train.target], vocabulary_size=settings.vocabulary_size)
-    encoded = {split: EncodedText.from_text(text, tokenizer) for split, text in texts.items()}
-    return Corpus(texts, encoded, tokenizer, target_types(tokenizer, train.target), gold)
+        subwords = Subwords(tokenizer, target_types(tokenizer, train.target))
+    encoded = {split: EncodedText.from_text(text, subwords.tokenizer) for split, text in texts.items()}
+    return Corpus(texts, encoded, subwords, gold)
 
 
 def _texts(settings: CorpusSettings) -> tuple[dict[str, ParallelText], list[tuple[Links, Links]] | None]:

@@ -1,39 +1,34 @@
-"""Evaluation of a translation model: likelihoods, BLEU, entropies, alignment error rates.
-
-Size letters: B sentences, T target positions, S source positions.
-"""
+"""Evaluation of a translation model: likelihoods, BLEU, entropies, alignment error rates."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
-from tqdm import tqdm
 
-from probattn.core import Bound, Elbo, Estimator, Evaluation, ImportanceWeighted, Marginal, Mean, Pathwise
-from probattn.data.batches import TranslationBatch, decoding_batches, restore_order
-from probattn.data.bpe import BOS, EOS, PAD, UNK
-from probattn.decoding import Constraints, MaxLength, WuPenalty, beam_search
-from probattn.metrics import alignment_error_rate, elbo_ppl, exact_ppl, links_from_weights
+from probattn.core import (
+    Bound,
+    Elbo,
+    Enumerate,
+    Estimator,
+    ImportanceWeighted,
+    Marginal,
+    Mean,
+    NoBaseline,
+    Pathwise,
+    ScoreFunction,
+)
+from probattn.distributions import Categorical
+from probattn.metrics import alignment_error_rate, elbo_ppl, exact_ppl, iw_ppl
 from probattn.metrics.bleu import bleu, chrf
 from probattn.models.seq2seq import Seq2Seq
-from probattn.models.seq2seq_stepper import Seq2SeqStepper
+from probattn.nn import FromScores, InferenceNetwork
+from probattn.recipes.translation_alignment import Aligner, alignment_weights, available_aligners, word_links
 from probattn.recipes.translation_data import Corpus
+from probattn.recipes.translation_run import batches_of, run
+from probattn.recipes.translation_search import DecodingSettings, search
 
-
-@dataclass(frozen=True)
-class DecodingSettings:
-    """How translations are searched for."""
-
-    beam_size: int = 5
-    """Hypotheses of a sentence; 1 is greedy."""
-    length_penalty: float = 1.0
-    """Exponent of Wu et al.'s penalty ((5 + length) / 6); 0 for none."""
-    eos_penalty: float = 0.0
-    """Deng et al.'s code uses an undocumented 3.0."""
-    max_sentences: int = 32
-    """Sentences that are decoded together."""
+NUM_IMPORTANCE_SAMPLES = 20
 
 
 @dataclass(frozen=True)
@@ -43,38 +38,6 @@ class Tally:
     nats: float = 0.0
     kl: float = 0.0
     tokens: int = 0
-
-
-def batches_of(corpus: Corpus, split: str, *, max_sentences: int = 64) -> Iterator[TranslationBatch]:
-    """All pairs of a split, sorted by source length, in output ids."""
-    text = corpus.encoded[split]
-    order = sorted(range(len(text)), key=lambda row: int(text.source_lengths[row]))
-    for start in range(0, len(order), max_sentences):
-        yield to_output_ids(text.batch(order[start : start + max_sentences]), corpus)
-
-
-def to_output_ids(batch: TranslationBatch, corpus: Corpus) -> TranslationBatch:
-    """The same batch with target words numbered as the softmax numbers them."""
-    outputs = corpus.outputs
-    changed = {"target_in": outputs.to_output(batch.target_in), "target_out": outputs.to_output(batch.target_out)}
-    return TranslationBatch(**{**vars(batch), **changed})
-
-
-def run(
-    model: Seq2Seq, batch: TranslationBatch, estimator: Estimator, *, bound: Bound | None, use_posterior: bool
-) -> Evaluation:
-    """The model's evaluation of a batch."""
-    moved = batch.to(model.device)
-    return model(
-        moved.source,
-        moved.source_mask,
-        target_in=moved.target_in,
-        target_out=moved.target_out,
-        target_mask=moved.target_mask,
-        estimators={model.weights.name: estimator},
-        bound=bound,
-        use_posterior=use_posterior,
-    )
 
 
 @torch.no_grad()
@@ -88,7 +51,7 @@ def likelihood(
     """
     nats = kl = 0.0
     tokens = 0
-    for batch in batches_of(corpus, split):
+    for batch in batches_of(corpus.encoded[split], corpus.subwords):
         terms = bound(run(model, batch, estimator, bound=None, use_posterior=use_posterior))
         nats += float((terms.bound if use_posterior else terms.log_lik).sum())
         kl += sum(float(value.sum()) for value in terms.kl.values())
@@ -96,72 +59,29 @@ def likelihood(
     return Tally(nats=nats, kl=kl, tokens=tokens)
 
 
-@torch.no_grad()
-def expected_weights(model: Seq2Seq, batch: TranslationBatch, *, use_posterior: bool) -> Tensor:
-    """(B, T, S) plug-in weights: of the predictive distribution, or of the inference network, which sees the target."""
-    evaluation = run(model, batch, Mean(), bound=None, use_posterior=use_posterior)
-    value = evaluation.latents[0].draw.value
-    if value is None:
-        raise ValueError("the site gave positions where weights were expected")
-    return value[0]
-
-
-def mean_entropy(model: Seq2Seq, corpus: Corpus, split: str, *, use_posterior: bool) -> float:
+def mean_entropy(model: Seq2Seq, corpus: Corpus, split: str, *, aligner: Aligner) -> float:
     """Mean entropy of the expected weights over target words, in nats (Deng et al., Table 3)."""
     total = count = 0.0
-    for batch in batches_of(corpus, split):
-        weights = expected_weights(model, batch, use_posterior=use_posterior)
+    for batch in batches_of(corpus.encoded[split], corpus.subwords):
+        weights = alignment_weights(model, batch, aligner)
         entropy = -torch.xlogy(weights, weights).sum(dim=-1)
         total += float(entropy[batch.target_mask].sum())
         count += float(batch.target_mask.sum())
     return total / count
 
 
-def aer(model: Seq2Seq, corpus: Corpus, *, use_posterior: bool) -> float:
+def aer(model: Seq2Seq, corpus: Corpus, *, aligner: Aligner) -> float:
     """Alignment error rate on the test split, where gold links are known; a target subword links to one source word."""
     if corpus.gold is None:
         raise ValueError("this corpus has no gold alignments")
     text = corpus.encoded["test"]
     sentences = []
-    for batch in batches_of(corpus, "test"):
-        weights = expected_weights(model, batch, use_posterior=use_posterior)
-        for row, number in zip(weights, batch.index.tolist(), strict=True):
-            source_words = corpus.tokenizer.word_index(text.source[number])
-            target_words = corpus.tokenizer.word_index(text.target[number])
-            inside = row[: len(target_words), : len(source_words)]
-            predicted = links_from_weights(inside, source_words, target_words)
-            sure, possible = corpus.gold[number]
-            sentences.append((predicted, sure, possible))
+    for batch in batches_of(text, corpus.subwords):
+        weights = alignment_weights(model, batch, aligner)
+        for matrix, row in zip(weights, batch.index.tolist(), strict=True):
+            predicted = word_links(matrix, corpus.subwords, text.source[row], text.target[row])
+            sentences.append((predicted, *corpus.gold[row]))
     return alignment_error_rate(sentences)
-
-
-@torch.no_grad()
-def translate(
-    model: Seq2Seq,
-    corpus: Corpus,
-    source: Sequence[Sequence[int]],
-    *,
-    estimator: Estimator,
-    settings: DecodingSettings,
-    show_progress: bool = False,
-) -> list[str]:
-    """Best translation of each source sentence, as words."""
-    stepper = Seq2SeqStepper(model, estimator)
-    constraints = Constraints(bos=BOS, eos=EOS, max_length=MaxLength(factor=1.5, offset=10), forbidden=(PAD, BOS, UNK))
-    batches = decoding_batches(source, max_sentences=settings.max_sentences)
-    found: list[list[str]] = []
-    for batch in tqdm(batches, desc="translating", disable=not show_progress):
-        results = beam_search(
-            stepper,
-            batch,
-            constraints=constraints,
-            beam_size=settings.beam_size,
-            length_penalty=WuPenalty(settings.length_penalty),
-            eos_penalty=settings.eos_penalty,
-        )
-        tokens = [torch.tensor(best[0].tokens, dtype=torch.int64) for best in results]
-        found.append([corpus.tokenizer.decode(corpus.outputs.to_full(words)) for words in tokens])
-    return restore_order(batches, found, num_rows=len(source), empty="")
 
 
 def evaluate_model(
@@ -183,36 +103,94 @@ def evaluate_model(
         train_estimator: For the ELBO column; None leaves it out.
         split: Which part of the corpus.
     """
-    has_network = model.weights.posterior is not None and "target" in model.weights.posterior.needs
-    test = likelihood(model, corpus, split, estimator=estimator, bound=predictive_bound(estimator), use_posterior=False)
-    metrics: dict[str, float | str] = {
-        "nll_per_token": -test.nats / test.tokens,
-        "ppl": exact_ppl(test.nats, test.tokens),
-        "tokens": test.tokens,
-        "entropy": mean_entropy(model, corpus, split, use_posterior=False),
-    }
+    metrics: dict[str, float | str] = dict(predictive_metrics(model, corpus, split, estimator=estimator))
+    metrics["entropy"] = mean_entropy(model, corpus, split, aligner=Aligner.PRIOR)
     if train_estimator is not None:
         elbo = likelihood(model, corpus, split, estimator=train_estimator, bound=Elbo(), use_posterior=True)
         metrics |= {"elbo_ppl": elbo_ppl(elbo.nats, elbo.tokens), "kl_per_token": elbo.kl / elbo.tokens}
-    if has_network:
-        metrics["posterior_entropy"] = mean_entropy(model, corpus, split, use_posterior=True)
+    aligners = available_aligners(model)
+    if Aligner.POSTERIOR in aligners:
+        metrics["posterior_entropy"] = mean_entropy(model, corpus, split, aligner=Aligner.POSTERIOR)
+        weighted = importance_weighted_ppl(model, corpus, split)
+        metrics |= {} if weighted is None else {"iw_ppl": weighted}
     if corpus.gold is not None and split == "test":
-        metrics["aer"] = aer(model, corpus, use_posterior=False)
-        if has_network:
-            metrics["posterior_aer"] = aer(model, corpus, use_posterior=True)
+        names = {Aligner.PRIOR: "aer", Aligner.POSTERIOR: "posterior_aer", Aligner.EXACT: "exact_aer"}
+        metrics |= {names[aligner]: aer(model, corpus, aligner=aligner) for aligner in aligners}
+    return {**metrics, **translation_metrics(model, corpus, split, estimator=estimator, decoding=decoding)}
+
+
+def predictive_metrics(model: Seq2Seq, corpus: Corpus, split: str, *, estimator: Estimator) -> dict[str, float]:
+    """Log-likelihood of the predictive distribution, and how long it takes."""
     started = time.perf_counter()
-    translations = translate(model, corpus, corpus.encoded[split].source, estimator=estimator, settings=decoding)
+    tally = likelihood(
+        model, corpus, split, estimator=estimator, bound=predictive_bound(estimator), use_posterior=False
+    )
+    return {
+        "nll_per_token": -tally.nats / tally.tokens,
+        "ppl": exact_ppl(tally.nats, tally.tokens),
+        "tokens": tally.tokens,
+        "likelihood_seconds": time.perf_counter() - started,
+    }
+
+
+def importance_weighted_ppl(model: Seq2Seq, corpus: Corpus, split: str) -> float | None:
+    """Perplexity from draws of the inference network, an upper bound in expectation that falls with their number.
+
+    None where q and p are of different kinds, so that no ratio of their densities exists (Gumbel-softmax).
+    """
+    prior, posterior = model.weights.prior, model.weights.posterior
+    if not (isinstance(prior, FromScores) and isinstance(posterior, InferenceNetwork)):
+        return None
+    if type(prior.family) is not type(posterior.family):
+        return None
+    is_hard = isinstance(prior.family, Categorical)
+    count = NUM_IMPORTANCE_SAMPLES
+    estimator: Estimator = ScoreFunction(count, NoBaseline()) if is_hard else Pathwise(count)
+    tally = likelihood(model, corpus, split, estimator=estimator, bound=ImportanceWeighted(), use_posterior=True)
+    return iw_ppl(tally.nats, tally.tokens)
+
+
+def translation_metrics(
+    model: Seq2Seq, corpus: Corpus, split: str, *, estimator: Estimator, decoding: DecodingSettings
+) -> dict[str, float | str]:
+    """BLEU and chrF of the best translations, and how long they take."""
+    started = time.perf_counter()
+    found = search(model, corpus.subwords, corpus.encoded[split].source, estimator=estimator, settings=decoding)
+    seconds = time.perf_counter() - started
+    translations = [best[0].text if best else "" for best in found]
     references = list(corpus.texts[split].target)
     quality, characters = bleu(translations, references), chrf(translations, references)
     return {
-        **metrics,
         "bleu": quality.score,
         "bleu_signature": quality.signature,
         "chrf": characters.score,
-        "decoding_seconds": time.perf_counter() - started,
+        "decoding_seconds": seconds,
     }
 
 
 def predictive_bound(estimator: Estimator) -> Bound:
     """Log-likelihood of a mixture over particles: exact if enumerated, a lower bound in expectation for samples."""
     return ImportanceWeighted() if isinstance(estimator, Pathwise) else Marginal()
+
+
+def estimator_by_name(name: str) -> Estimator:
+    """How the next word is predicted, by its name on the command line.
+
+    Args:
+        name: "soft", "exact" or "kmax:K", e.g. "kmax:5".
+
+    Raises:
+        ValueError: If there is no such name.
+
+    Example:
+        >>> estimator_by_name("kmax:5")
+        Enumerate(top_k=5, rest='renormalise')
+    """
+    if name == "soft":
+        return Mean()
+    if name == "exact":
+        return Enumerate()
+    kind, _, number = name.partition(":")
+    if kind == "kmax" and number.isdigit() and int(number) > 0:
+        return Enumerate(int(number))
+    raise ValueError(f"expected soft, exact or kmax:K (e.g. kmax:5), got '{name}'")

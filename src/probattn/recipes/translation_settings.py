@@ -7,11 +7,12 @@ import torch
 from torch import nn
 
 from probattn.core import Bound, Estimator, Schedule
+from probattn.data.subwords import Subwords
 from probattn.models import Readout, Seq2Seq
 from probattn.nn import Additive, BiLSTM
 from probattn.recipes.blueprints import SiteBlueprint, Sizes
-from probattn.recipes.translation_data import Corpus, CorpusSettings
-from probattn.recipes.translation_eval import DecodingSettings
+from probattn.recipes.translation_data import CorpusSettings
+from probattn.recipes.translation_search import DecodingSettings
 from probattn.training import TrainerSettings
 
 
@@ -81,12 +82,12 @@ class TranslationSettings:
     """Of initial weights and noise; the text does not depend on it."""
 
 
-def build_model(settings: TranslationSettings, corpus: Corpus) -> Seq2Seq:
+def build_model(settings: TranslationSettings, subwords: Subwords) -> Seq2Seq:
     """The network with its initial weights, a function of the seed."""
     torch.manual_seed(settings.seed)
     sizes = settings.network
-    target = nn.Embedding(len(corpus.outputs), sizes.embedding_dim)
-    source = nn.Embedding(corpus.tokenizer.vocabulary_size, sizes.embedding_dim)
+    target = nn.Embedding(len(subwords.outputs), sizes.embedding_dim)
+    source = nn.Embedding(subwords.tokenizer.vocabulary_size, sizes.embedding_dim)
     for embedding in (source, target):  # tied to the readout: unit variance would make the first logits enormous
         nn.init.normal_(embedding.weight, std=sizes.embedding_dim**-0.5)
     context_dim = 2 * sizes.encoder_dim

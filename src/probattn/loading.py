@@ -1,0 +1,49 @@
+"""Trained models from their folders."""
+
+import importlib
+import json
+from pathlib import Path
+from typing import Any
+
+from probattn.training import CheckpointError
+
+__all__ = ["load"]
+
+
+def load(path: str | Path) -> Any:
+    """Open the folder of a trained model: config.json, model.safetensors and what else the recipe saved.
+
+    Args:
+        path: The folder, or a run's folder with a finished model in `model/`.
+
+    Returns:
+        What the recipe makes of it; for translation a `Translator` that translates, aligns and scores.
+
+    Raises:
+        CheckpointError: If this is no model folder, or it is damaged, or its settings do not fit this version.
+    """
+    folder = Path(path)
+    if not (folder / "config.json").exists() and (folder / "model" / "config.json").exists():
+        folder = folder / "model"
+    config_file = folder / "config.json"
+    try:
+        config = json.loads(config_file.read_text(encoding="utf-8"))
+        name, plain = config["recipe"], config["settings"]
+    except FileNotFoundError as error:
+        hint = " Its run has not ended: go on with it first." if (folder / "checkpoints").exists() else ""
+        raise CheckpointError(f"{folder} is no model folder: it has no config.json.{hint}") from error
+    except (OSError, json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{config_file} is no configuration of probattn, or was cut off: {error!r}") from error
+    try:
+        recipe = importlib.import_module(f"probattn.recipes.{name}").RECIPE
+        settings = recipe.build(plain)
+    except (ModuleNotFoundError, AttributeError) as error:
+        raise CheckpointError(f"{config_file} names the recipe '{name}', which this version does not have") from error
+    except ValueError as error:
+        raise CheckpointError(f"{config_file}: {error}") from error
+    if recipe.load_model is None:
+        raise CheckpointError(f"models of the recipe '{name}' are not kept, so there is nothing to open in {folder}")
+    try:
+        return recipe.load_model(settings, folder)
+    except (FileNotFoundError, ValueError) as error:
+        raise CheckpointError(f"{folder} cannot be opened: {error}") from error

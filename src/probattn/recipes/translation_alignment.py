@@ -1,0 +1,105 @@
+"""Alignments of sentence pairs: of the prior, of the inference network, and the exact posterior.
+
+Size letters: K positions, B sentences, T target subwords, S source subwords.
+"""
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+import torch
+from torch import Tensor
+
+from probattn.core import Enumerate, Mean
+from probattn.data.batches import TranslationBatch
+from probattn.data.subwords import Subwords
+from probattn.distributions import Categorical
+from probattn.metrics import links_from_weights
+from probattn.models.seq2seq import Seq2Seq
+from probattn.nn import FromScores
+from probattn.recipes.translation_run import run
+
+Links = frozenset[tuple[int, int]]
+
+
+class Aligner(StrEnum):
+    """Which distribution over source positions an alignment is read from."""
+
+    PRIOR = "prior"
+    """p(z | x, y_<t): what decoding sees."""
+    POSTERIOR = "posterior"
+    """q(z | x, y): the inference network's."""
+    EXACT = "exact"
+    """p(z | x, y_<=t), proportional to the prior times the probability of the word at hand, by enumeration."""
+
+
+def available_aligners(model: Seq2Seq) -> list[Aligner]:
+    """What a model can align with, the best one first."""
+    prior, posterior = model.weights.prior, model.weights.posterior
+    found = [Aligner.PRIOR]
+    if isinstance(prior, FromScores) and isinstance(prior.family, Categorical):
+        found.insert(0, Aligner.EXACT)
+    if posterior is not None and "target" in posterior.needs:
+        found.insert(0, Aligner.POSTERIOR)
+    return found
+
+
+@torch.no_grad()
+def alignment_weights(model: Seq2Seq, batch: TranslationBatch, aligner: Aligner) -> Tensor:
+    """(B, T, S) weights of every source position for every target word.
+
+    Args:
+        model: In evaluation mode.
+        batch: In output ids.
+        aligner: Which distribution.
+
+    Raises:
+        ValueError: If the model has no such distribution; says which it has.
+    """
+    possible = available_aligners(model)
+    if aligner not in possible:
+        raise ValueError(f"this model cannot align by '{aligner}'; it can by {', '.join(possible)}")
+    if aligner == Aligner.EXACT:
+        return _exact_posterior(model, batch)
+    evaluation = run(model, batch, Mean(), bound=None, use_posterior=aligner == Aligner.POSTERIOR)
+    value = evaluation.latents[0].draw.value
+    if value is None:
+        raise ValueError("the site gave positions where weights were expected")
+    return value[0]
+
+
+def _exact_posterior(model: Seq2Seq, batch: TranslationBatch) -> Tensor:
+    evaluation = run(model, batch, Enumerate(), bound=None, use_posterior=False)
+    draw = evaluation.latents[0].draw
+    if draw.index is None:
+        raise ValueError("the exact posterior needs enumerated positions")
+    share = torch.softmax(draw.log_weight + evaluation.log_lik, dim=0)  # (K, B, T)
+    weights = share.new_zeros(*share.shape[1:], batch.source.shape[1])
+    return weights.scatter_add(-1, draw.index.movedim(0, -1), share.movedim(0, -1))
+
+
+def word_links(
+    weights: Tensor, subwords: Subwords, source: Sequence[int], target: Sequence[int], *, threshold: float | None = None
+) -> Links:
+    """Links between words from weights (T, S) between subwords, which may be padded.
+
+    Args:
+        weights: Of one sentence pair.
+        subwords: The model's.
+        source: Joint ids of the source.
+        target: Joint ids of the target.
+        threshold: None: each target subword links to its largest weight. Else all weights of at least this.
+    """
+    source_words = subwords.tokenizer.word_index(source)
+    target_words = subwords.tokenizer.word_index(target)
+    inside = weights[: len(target_words), : len(source_words)]
+    return frozenset(links_from_weights(inside, source_words, target_words, threshold=threshold))
+
+
+def pharaoh(links: Links) -> str:
+    """Links as "0-0 1-2": source word, target word, in order.
+
+    Example:
+        >>> pharaoh(frozenset({(2, 1), (0, 0)}))
+        '0-0 2-1'
+    """
+    return " ".join(f"{source}-{target}" for source, target in sorted(links))

@@ -1,0 +1,116 @@
+"""Translations by beam search, with the alignments behind them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from probattn.core import Estimator
+from probattn.data.batches import decoding_batches, restore_order
+from probattn.data.bpe import BOS, EOS, PAD, UNK
+from probattn.data.subwords import Subwords
+from probattn.decoding import Constraints, Hypothesis, MaxLength, WuPenalty, beam_search
+from probattn.metrics import links_from_weights
+from probattn.models.seq2seq import Seq2Seq
+from probattn.models.seq2seq_stepper import Seq2SeqStepper
+
+
+@dataclass(frozen=True)
+class DecodingSettings:
+    """How translations are searched for."""
+
+    beam_size: int = 5
+    """Hypotheses of a sentence; 1 is greedy."""
+    length_penalty: float = 1.0
+    """Exponent of Wu et al.'s penalty ((5 + length) / 6); 0 for none."""
+    eos_penalty: float = 0.0
+    """Deng et al.'s code uses an undocumented 3.0."""
+    max_sentences: int = 32
+    """Sentences that are decoded together."""
+
+
+@dataclass(frozen=True)
+class Translation:
+    """One translation of one sentence.
+
+    Attributes:
+        text: Words with spaces between them.
+        log_prob: Of the sentence under the model, in nats.
+        score: What translations were ranked by: log_prob over the length penalty.
+        weights: (T, S) expected attention weights, subword by subword.
+        links: (source word, target word), from the largest weight of each target subword.
+    """
+
+    text: str
+    log_prob: float
+    score: float
+    weights: Tensor
+    links: frozenset[tuple[int, int]]
+
+
+@torch.no_grad()
+def search(
+    model: Seq2Seq,
+    subwords: Subwords,
+    source: Sequence[Sequence[int]],
+    *,
+    estimator: Estimator,
+    settings: DecodingSettings,
+    num_best: int = 1,
+    show_progress: bool = False,
+) -> list[list[Translation]]:
+    """The best translations of each source sentence, best first; none of an empty sentence.
+
+    Args:
+        model: In evaluation mode.
+        subwords: The model's.
+        source: Ids of each sentence.
+        estimator: How the next word is predicted.
+        settings: Of the search.
+        num_best: Translations of a sentence, at most the beam size.
+        show_progress: Whether to show a progress bar.
+    """
+    if num_best > settings.beam_size:
+        raise ValueError(
+            f"a beam of {settings.beam_size} gives at most {settings.beam_size} translations, not {num_best}; "
+            "raise decoding.beam_size"
+        )
+    stepper = Seq2SeqStepper(model, estimator)
+    constraints = Constraints(bos=BOS, eos=EOS, max_length=MaxLength(factor=1.5, offset=10), forbidden=(PAD, BOS, UNK))
+    batches = decoding_batches(source, max_sentences=settings.max_sentences)
+    found: list[list[list[Translation]]] = []
+    for batch in tqdm(batches, desc="translating", disable=not show_progress):
+        results = beam_search(
+            stepper,
+            batch,
+            constraints=constraints,
+            beam_size=settings.beam_size,
+            num_return=num_best,
+            length_penalty=WuPenalty(settings.length_penalty),
+            eos_penalty=settings.eos_penalty,
+        )
+        rows = batch.index.tolist()
+        found.append(
+            [
+                [_translation(subwords, source[row], hypothesis) for hypothesis in best]
+                for row, best in zip(rows, results, strict=True)
+            ]
+        )
+    return restore_order(batches, found, num_rows=len(source), empty=[])
+
+
+def _translation(subwords: Subwords, source: Sequence[int], hypothesis: Hypothesis) -> Translation:
+    if hypothesis.weights is None:
+        raise ValueError("the stepper kept no attention weights")
+    links = links_from_weights(
+        hypothesis.weights, subwords.tokenizer.word_index(source), subwords.word_index(hypothesis.tokens)
+    )
+    return Translation(
+        text=subwords.decode(hypothesis.tokens),
+        log_prob=hypothesis.log_prob,
+        score=hypothesis.score,
+        weights=hypothesis.weights,
+        links=frozenset(links),
+    )

@@ -1,0 +1,161 @@
+"""A trained translation model: translate, align, score; a folder on disk."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from probattn.core import Estimator
+from probattn.data.batches import EncodedText
+from probattn.data.parallel import ParallelText
+from probattn.data.subwords import Subwords
+from probattn.models.seq2seq import Seq2Seq
+from probattn.recipes.translation_alignment import (
+    Aligner,
+    Links,
+    alignment_weights,
+    available_aligners,
+    word_links,
+)
+from probattn.recipes.translation_eval import predictive_bound
+from probattn.recipes.translation_run import batches_of, run
+from probattn.recipes.translation_search import DecodingSettings, Translation, search
+from probattn.recipes.translation_settings import TranslationSettings, build_model
+from probattn.training import load_weights, save_model_folder
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """Links of one sentence pair.
+
+    Attributes:
+        weights: (T, S) between subwords, end of sentence included.
+        links: (source word, target word).
+    """
+
+    weights: Tensor
+    links: Links
+
+
+class Translator:
+    """A model with its subwords and settings; `probattn.load(folder)` gives one.
+
+    Text is split at spaces: hand it over tokenised as the training text was.
+
+    Args:
+        model: The network; it is put into evaluation mode.
+        subwords: Its tokenizer and output types.
+        settings: Of the row it was trained with.
+    """
+
+    def __init__(self, model: Seq2Seq, subwords: Subwords, settings: TranslationSettings):
+        self.model = model.eval()
+        self.subwords = subwords
+        self.settings = settings
+
+    def translate(
+        self,
+        sentences: Sequence[str],
+        *,
+        num_best: int = 1,
+        estimator: Estimator | None = None,
+        decoding: DecodingSettings | None = None,
+        show_progress: bool = False,
+    ) -> list[list[Translation]]:
+        """The best translations of each sentence, best first; none of an empty sentence.
+
+        Args:
+            sentences: Source text.
+            num_best: Translations of a sentence, at most the beam size.
+            estimator: How the next word is predicted: exact mixing `Enumerate()`, K-max `Enumerate(5)`, soft attention
+                `Mean()`, ...; what the row was meant to be tested with by default.
+            decoding: Search settings; those of training by default.
+            show_progress: Whether to show a progress bar.
+        """
+        return search(
+            self.model,
+            self.subwords,
+            [self.subwords.tokenizer.encode(sentence) for sentence in sentences],
+            estimator=estimator or self.settings.test_estimator,
+            settings=decoding or self.settings.decoding,
+            num_best=num_best,
+            show_progress=show_progress,
+        )
+
+    def align(
+        self,
+        source: Sequence[str],
+        target: Sequence[str],
+        *,
+        aligner: Aligner | str | None = None,
+        threshold: float | None = None,
+        show_progress: bool = False,
+    ) -> list[Alignment]:
+        """Word alignments of sentence pairs.
+
+        Args:
+            source: One sentence a pair.
+            target: Their translations.
+            aligner: "prior", "posterior" (the inference network's) or "exact"; the best that the model has by default.
+            threshold: None: each target subword links to its largest weight. Else all weights of at least this.
+            show_progress: Whether to show a progress bar.
+        """
+        chosen = available_aligners(self.model)[0] if aligner is None else Aligner(aligner)
+        text = self._encoded(source, target)
+        found: list[Alignment | None] = [None] * len(text)
+        with tqdm(total=len(text), desc="aligning", disable=not show_progress) as progress:
+            for batch in batches_of(text, self.subwords):
+                weights = alignment_weights(self.model, batch, chosen).cpu()
+                for row, matrix in zip(batch.index.tolist(), weights, strict=True):
+                    inside = matrix[: len(text.target[row]) + 1, : len(text.source[row])]
+                    links = word_links(inside, self.subwords, text.source[row], text.target[row], threshold=threshold)
+                    found[row] = Alignment(inside, links)
+                progress.update(len(batch.index))
+        return [one for one in found if one is not None]
+
+    @torch.no_grad()
+    def score(self, source: Sequence[str], target: Sequence[str], *, estimator: Estimator | None = None) -> list[float]:
+        """Log-probability of each target sentence given its source, in nats, end of sentence included."""
+        text = self._encoded(source, target)
+        chosen = estimator or self.settings.test_estimator
+        scores = [0.0] * len(text)
+        for batch in batches_of(text, self.subwords):
+            terms = predictive_bound(chosen)(run(self.model, batch, chosen, bound=None, use_posterior=False))
+            for row, value in zip(batch.index.tolist(), terms.log_lik.tolist(), strict=True):
+                scores[row] = value
+        return scores
+
+    def save(self, folder: Path, plain: Mapping[str, Any]) -> Path:
+        """Write config.json, model.safetensors, tokenizer.json and outputs.json; all or nothing.
+
+        Args:
+            folder: One of that name is replaced.
+            plain: The settings as plain data.
+        """
+        config = {"recipe": "translation", "settings": _without_paths(plain)}
+        return save_model_folder(self.model, folder, config=config, files=self.subwords.files())
+
+    def _encoded(self, source: Sequence[str], target: Sequence[str]) -> EncodedText:
+        text = ParallelText(tuple(source), tuple(target), name="these pairs")
+        return EncodedText.from_text(text, self.subwords.tokenizer)
+
+
+def load_translator(settings: TranslationSettings, folder: Path) -> Translator:
+    """Open the folder that `Translator.save` wrote."""
+    subwords = Subwords.from_folder(folder)
+    model = build_model(settings, subwords)
+    load_weights(model, folder)
+    return Translator(model, subwords, settings)
+
+
+def _without_paths(value: Any) -> Any:
+    """The same plain data with paths as text, for JSON."""
+    if isinstance(value, Mapping):
+        return {key: _without_paths(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_paths(item) for item in value]
+    return str(value) if isinstance(value, Path) else value
