@@ -2,19 +2,16 @@
 
     make bench                                   # or: python benchmarks/run.py --output runs/bench/attention.json
 
-Each round runs every contestant once, in random order, and divides by the round's reference time; the table shows the
-median ratio. Absolute times of a shared machine mean little and are not reported.
+The table shows the median ratio over rounds (see `interleaved`).
 """
 
 import json
-import random
-import statistics
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from interleaved import interleaved, ratios
 from jsonargparse import auto_cli
 from torch import Tensor
 from tqdm import tqdm
@@ -23,10 +20,10 @@ import probattn
 from probattn.core import Draw, Enumerate
 from probattn.distributions import MaskedOneHot
 
-Contestants = Mapping[str, Callable[[], Tensor]]
+Forwards = Mapping[str, Callable[[], Tensor]]
 
 
-def attention_contestants(length: int, *, heads: int = 4, dim: int = 32, batch: int = 2) -> Contestants:
+def attention_contestants(length: int, *, heads: int = 4, dim: int = 32, batch: int = 2) -> Forwards:
     """Forward and backward of attention; the first is the reference."""
     query, key, value = (torch.randn(batch, heads, length, dim, requires_grad=True) for _ in range(3))
     weibull = probattn.Weibull(concentration=10.0, anchor="softmax")
@@ -46,7 +43,7 @@ def attention_contestants(length: int, *, heads: int = 4, dim: int = 32, batch: 
     }
 
 
-def readout_contestants(slots: int = 24, *, steps: int = 24, dim: int = 128, symbols: int = 2000) -> Contestants:
+def readout_contestants(slots: int = 24, *, steps: int = 24, dim: int = 128, symbols: int = 2000) -> Forwards:
     """Readout of enumerated alignments: K-max computes K branches, so its cost falls with K."""
     batch = 6
     scores = torch.randn(batch, steps, slots, requires_grad=True)
@@ -67,23 +64,15 @@ def readout_contestants(slots: int = 24, *, steps: int = 24, dim: int = 128, sym
     return {"soft": soft, "K-max 1": lambda: run(1), "K-max 5": lambda: run(5), f"all {slots}": lambda: run(None)}
 
 
-def interleaved(contestants: Contestants, *, rounds: int, seed: int = 0) -> dict[str, float]:
-    """Median over rounds of each contestant's time over the first one's."""
-    order = list(contestants)
-    reference = order[0]
-    shuffle = random.Random(seed)
-    ratios: dict[str, list[float]] = {name: [] for name in contestants}
-    for round_number in range(rounds + 1):
-        shuffle.shuffle(order)
-        times = {}
-        for name in order:
-            started = time.perf_counter()
-            contestants[name]().backward()
-            times[name] = time.perf_counter() - started
-        if round_number > 0:  # the first round warms up
-            for name in contestants:
-                ratios[name].append(times[name] / times[reference])
-    return {name: statistics.median(values) for name, values in ratios.items()}
+def median_ratios(contestants: Forwards, *, rounds: int) -> dict[str, float]:
+    """Median over rounds of each contestant's time, forward and backward, over the first one's."""
+
+    def with_backward(forward: Callable[[], Tensor]) -> Callable[[], None]:
+        return lambda: forward().backward()
+
+    calls = {name: with_backward(forward) for name, forward in contestants.items()}
+    seconds = interleaved(calls, rounds=rounds)
+    return {name: ratio.median for name, ratio in ratios(seconds, next(iter(calls))).items()}
 
 
 def main(output: Path = Path("runs/bench/attention.json"), rounds: int = 11, threads: int = 1) -> None:
@@ -99,14 +88,14 @@ def main(output: Path = Path("runs/bench/attention.json"), rounds: int = 11, thr
     tables = {f"attention, {length} keys": attention_contestants(length) for length in (64, 256, 1024)}
     tables["readout, 24 slots"] = readout_contestants()
     results = {
-        name: interleaved(contestants, rounds=rounds) for name, contestants in tqdm(tables.items(), desc="benchmarks")
+        name: median_ratios(contestants, rounds=rounds) for name, contestants in tqdm(tables.items(), desc="benchmarks")
     }
     output.parent.mkdir(parents=True, exist_ok=True)
     record = {"rounds": rounds, "threads": threads, "torch": torch.__version__.split("+")[0], "ratios": results}
     output.write_text(json.dumps(record, indent=1) + "\n")
-    for name, ratios in results.items():
-        print(f"\n{name}: forward and backward, over {next(iter(ratios))}")
-        for contestant, ratio in ratios.items():
+    for name, medians in results.items():
+        print(f"\n{name}: forward and backward, over {next(iter(medians))}")
+        for contestant, ratio in medians.items():
             print(f"  {contestant:<40} {ratio:7.2f}")
     print(f"\nwritten to {output}")
 

@@ -37,9 +37,10 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "integrations": ("core", "distributions", "kernels", "nn"),
     "functional": BELOW_RECIPES,
     "predict": BELOW_RECIPES,
-    FACADE: (*BELOW_RECIPES, "functional", "predict"),
-    "recipes": (*BELOW_RECIPES, "functional", "predict", FACADE),
-    "cli": (*BELOW_RECIPES, "functional", "predict", "recipes", FACADE),
+    "loading": BELOW_RECIPES,  # finds the recipe that a folder names when it is asked to
+    FACADE: (*BELOW_RECIPES, "functional", "predict", "loading"),
+    "recipes": (*BELOW_RECIPES, "functional", "predict", "loading", FACADE),
+    "cli": (*BELOW_RECIPES, "functional", "predict", "loading", "recipes", FACADE),
 }
 
 # Written in parts, or this file would break its own rule.

@@ -35,10 +35,10 @@ def test_every_name_is_there_once() -> None:
 
 def test_names_are_those_of_the_packages() -> None:
     """Nothing is defined here: each name is the object of the package that made it."""
-    from probattn import core, distributions, nn
+    from probattn import core, distributions, loading, nn
 
     for name in set(probattn.__all__) - {"__version__"}:
-        sources = [package for package in (core, distributions, nn) if name in package.__all__]
+        sources = [package for package in (core, distributions, loading, nn) if name in package.__all__]
         assert len(sources) == 1, name
         assert getattr(probattn, name) is getattr(sources[0], name), name
 

@@ -44,6 +44,7 @@ from probattn.distributions import (
     StraightThroughGumbel,
     Weibull,
 )
+from probattn.loading import load
 from probattn.nn import (
     Attention,
     Bottleneck,
@@ -115,6 +116,7 @@ __all__ = [
     "Weibull",
     "__version__",
     "content_checks",
+    "load",
     "record_latents",
     "sampling",
     "scaled_dot_product_attention",

@@ -107,7 +107,7 @@ def test_train_writes_its_result(tmp_path: Path, capsys: pytest.CaptureFixture[s
     cli.main(["train", "recall/marginal", "seed=2", "--config", str(extra), "--output", str(tmp_path / "run")])
     stored = json.loads((tmp_path / "run" / "result.json").read_text())
     assert (stored["row"], stored["seed"], stored["facts"]["updates"]) == ("marginal", 2, 3)
-    assert json.loads(capsys.readouterr().out) == stored
+    assert f"{'nll':<24} {stored['metrics']['nll']:.6g}" in capsys.readouterr().out.splitlines()
 
 
 def test_summary_over_seeds() -> None:
@@ -125,4 +125,4 @@ def test_command_line_lists_rows(capsys: pytest.CaptureFixture[str]) -> None:
     listed = capsys.readouterr().out
     assert all(row in listed for row in RECIPE.rows)
     cli.main([])
-    assert "probattn compare recall" in capsys.readouterr().out
+    assert "probattn compare translation" in capsys.readouterr().out

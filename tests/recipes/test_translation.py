@@ -1,6 +1,5 @@
 """The translation recipe on a toy language: every row trains, resumes, evaluates; wrong input is named."""
 
-import random
 from pathlib import Path
 from typing import Any
 
@@ -9,47 +8,17 @@ import pytest
 from probattn.recipes.recipe import Run
 from probattn.recipes.translation import RECIPE, engine_stages, train
 from probattn.recipes.translation_data import CorpusSettings, load_corpus
-
-WORDS = {"der": "the", "hund": "dog", "katze": "cat", "sieht": "sees", "mag": "likes", "rote": "red", "alte": "old"}
+from tests.toy_language import SMALL, write_toy_language
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A parallel text: word by word, with the last two words swapped."""
-    folder = tmp_path_factory.mktemp("text")
-    draw = random.Random(0)
-    pairs = []
-    for _ in range(160):
-        source = draw.choices(list(WORDS), k=draw.randint(3, 6))
-        target = [WORDS[word] for word in source]
-        target[-2:] = reversed(target[-2:])
-        pairs.append((" ".join(source), " ".join(target)))
-    source_file, target_file = folder / "toy.de", folder / "toy.en"
-    source_file.write_text("".join(f"{source}\n" for source, _ in pairs))
-    target_file.write_text("".join(f"{target}\n" for _, target in pairs))
-    return source_file, target_file
+    return write_toy_language(tmp_path_factory.mktemp("text"))
 
 
 def small(row: str, files: tuple[Path, Path], **overrides: Any) -> tuple[Any, dict[str, Any]]:
-    settings = {
-        "corpus.name": "files",
-        "corpus.src": files[0],
-        "corpus.tgt": files[1],
-        "corpus.test_size": 20,
-        "corpus.vocabulary_size": 60,
-        "network.embedding_dim": 16,
-        "network.encoder_dim": 8,
-        "network.decoder_dim": 16,
-        "network.attention_dim": 8,
-        "network.dropout": 0.0,
-        "trainer.learning_rate": 0.02,
-        "trainer.warmup_updates": 2,
-        "trainer.tensorboard": "false",
-        "decoding.beam_size": 2,
-        "epochs": 2,
-        "max_tokens": 200,
-    }
-    return RECIPE.load(RECIPE.configs(row, None), {**settings, **overrides})
+    text = {"corpus.name": "files", "corpus.src": files[0], "corpus.tgt": files[1]}
+    return RECIPE.load(RECIPE.configs(row, None), {**text, **SMALL, **overrides})
 
 
 def job(row: str, files: tuple[Path, Path], output: Path, **overrides: Any) -> Run:

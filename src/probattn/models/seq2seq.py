@@ -80,15 +80,26 @@ class Readout(nn.Module):
         embedding: The target embedding, (V, R); its weight is the output layer.
         dropout: Of the hidden layer; one mask per query is shared by all particles, so that a sample and its baseline
             differ in nothing but the draw.
+        skip_below: Particles whose share in the gradient is at most this are left out of it; 0 is exact (see
+            `latent_cross_entropy`).
     """
 
-    def __init__(self, query_dim: int, context_dim: int, *, embedding: nn.Embedding, dropout: float = 0.0):
+    def __init__(
+        self,
+        query_dim: int,
+        context_dim: int,
+        *,
+        embedding: nn.Embedding,
+        dropout: float = 0.0,
+        skip_below: float = 0.0,
+    ):
         super().__init__()
         self.embedding = embedding
         self.project_query = nn.Linear(query_dim, embedding.embedding_dim)
         self.project_context = nn.Linear(context_dim, embedding.embedding_dim, bias=False)
         self.bias = nn.Parameter(torch.zeros(embedding.num_embeddings))
         self.dropout = dropout
+        self.skip_below = skip_below
 
     def hidden(self, query: Tensor, context: Tensor) -> Tensor:
         """(K, *unit, R) from queries (*unit, H) and projected contexts (K, *unit, R)."""
@@ -116,8 +127,6 @@ class Seq2Seq(nn.Module):
         readout: The output layer; it holds the target embedding.
         context_dim: C.
         dropout: Of embeddings and encoder states.
-        skip_below: Particles whose share in the gradient is at most this are left out of it; 0 is exact (see
-            `latent_cross_entropy`).
     """
 
     def __init__(
@@ -131,7 +140,6 @@ class Seq2Seq(nn.Module):
         readout: Readout,
         context_dim: int,
         dropout: float = 0.0,
-        skip_below: float = 0.0,
     ):
         super().__init__()
         self.source_embedding = source_embedding
@@ -141,7 +149,6 @@ class Seq2Seq(nn.Module):
         self.readout = readout
         self.cell = nn.LSTMCell(readout.embedding.embedding_dim + context_dim, decoder_dim)
         self.dropout = nn.Dropout(dropout)
-        self.skip_below = skip_below
 
     @property
     def device(self) -> torch.device:
@@ -219,7 +226,7 @@ class Seq2Seq(nn.Module):
             bias=self.readout.bias,
             target=target_out[target_mask],
             credit=None if bound is None else chunk_credit(bound, latent.draw, target_mask),
-            skip_below=self.skip_below,
+            skip_below=self.readout.skip_below,
         )
         log_lik = words_log_lik.new_zeros(len(words_log_lik), *target_mask.shape)
         log_lik[:, target_mask] = words_log_lik

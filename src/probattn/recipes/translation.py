@@ -131,7 +131,7 @@ def train(run: Run) -> RowResult:
     if not result.is_finished:
         raise SystemExit(f"the time was up after {result.updates} updates; run the same command again to go on")
     load_weights(task.model, result.best)
-    translator = Translator(task.model, corpus.subwords, settings)
+    translator = Translator(task.model, corpus.subwords, settings=settings)
     translator.save(run.output / "model", run.plain)
     metrics = evaluate_model(
         task.model,

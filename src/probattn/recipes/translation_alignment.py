@@ -93,13 +93,3 @@ def word_links(
     target_words = subwords.tokenizer.word_index(target)
     inside = weights[: len(target_words), : len(source_words)]
     return frozenset(links_from_weights(inside, source_words, target_words, threshold=threshold))
-
-
-def pharaoh(links: Links) -> str:
-    """Links as "0-0 1-2": source word, target word, in order.
-
-    Example:
-        >>> pharaoh(frozenset({(2, 1), (0, 0)}))
-        '0-0 2-1'
-    """
-    return " ".join(f"{source}-{target}" for source, target in sorted(links))

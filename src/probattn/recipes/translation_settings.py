@@ -98,8 +98,9 @@ def build_model(settings: TranslationSettings, subwords: Subwords) -> Seq2Seq:
         score=Additive(sizes.decoder_dim, context_dim, hidden_dim=sizes.attention_dim),
         weights=site,
         decoder_dim=sizes.decoder_dim,
-        readout=Readout(sizes.decoder_dim, context_dim, embedding=target, dropout=sizes.dropout),
+        readout=Readout(
+            sizes.decoder_dim, context_dim, embedding=target, dropout=sizes.dropout, skip_below=sizes.skip_below
+        ),
         context_dim=context_dim,
         dropout=sizes.dropout,
-        skip_below=sizes.skip_below,
     )

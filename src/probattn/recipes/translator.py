@@ -52,7 +52,7 @@ class Translator:
         settings: Of the row it was trained with.
     """
 
-    def __init__(self, model: Seq2Seq, subwords: Subwords, settings: TranslationSettings):
+    def __init__(self, model: Seq2Seq, subwords: Subwords, *, settings: TranslationSettings):
         self.model = model.eval()
         self.subwords = subwords
         self.settings = settings
@@ -149,7 +149,7 @@ def load_translator(settings: TranslationSettings, folder: Path) -> Translator:
     subwords = Subwords.from_folder(folder)
     model = build_model(settings, subwords)
     load_weights(model, folder)
-    return Translator(model, subwords, settings)
+    return Translator(model, subwords, settings=settings)
 
 
 def _without_paths(value: Any) -> Any:

@@ -1,0 +1,62 @@
+"""The command line of probattn.
+
+probattn ls                                          recipes, their rows and scales
+probattn data                                        corpora, and which of them are on this machine
+probattn train translation/variational-enum seed=1   one row, with settings as name=value
+probattn compare translation --rows soft marginal    several rows and seeds, a table and a report
+probattn eval MODEL --test_with soft exact kmax:5    a trained model under several ways of predicting
+probattn translate MODEL < text.de                   translations of a text, line by line
+probattn align MODEL --src text.de --tgt text.en     word alignments of a parallel text, in Pharaoh format
+probattn COMMAND --help                              all options of a command, with examples
+
+MODEL is a run's folder, such as runs/translation/soft-seed0. An error is one line; PROBATTN_TRACEBACK=1 shows where it
+came from.
+"""
+
+import os
+import sys
+
+from jsonargparse import ArgumentParser
+
+from probattn import __version__
+from probattn.cli import align, compare, data, evaluate, listing, train, translate
+from probattn.cli.command import Command, HelpFormatter
+
+__all__ = ["main"]
+
+_COMMANDS: dict[str, Command] = {
+    "ls": listing.COMMAND,
+    "data": data.COMMAND,
+    "train": train.COMMAND,
+    "compare": compare.COMMAND,
+    "eval": evaluate.COMMAND,
+    "translate": translate.COMMAND,
+    "align": align.COMMAND,
+}
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Entry point of `probattn`.
+
+    Args:
+        arguments: Words after the program's name; those of the process by default.
+    """
+    parser = ArgumentParser(prog="probattn", description=__doc__, version=__version__, formatter_class=HelpFormatter)
+    subcommands = parser.add_subcommands()
+    for name, command in _COMMANDS.items():
+        subcommands.add_subcommand(name, command.parser(name), help=command.summary)
+    words = sys.argv[1:] if arguments is None else arguments
+    if not words:
+        parser.print_help()
+        return
+    parsed = parser.parse_args(words)
+    try:
+        _COMMANDS[parsed.subcommand].run(parsed[parsed.subcommand])
+    except BrokenPipeError:  # the reader of a pipe, e.g. head, has enough
+        sys.stderr.close()
+    except KeyboardInterrupt:
+        raise SystemExit("probattn: interrupted") from None
+    except (ValueError, RuntimeError, OSError, ImportError) as error:
+        if os.environ.get("PROBATTN_TRACEBACK"):
+            raise
+        raise SystemExit(f"probattn: {error}") from error

@@ -1,0 +1,65 @@
+"""`probattn align`: word alignments of a parallel text."""
+
+import sys
+from pathlib import Path
+
+from jsonargparse import ArgumentParser, Namespace
+
+from probattn.cli.command import Command
+from probattn.cli.models import open_translator, put_lines
+from probattn.data.alignment_gold import format_pharaoh, read_pharaoh
+from probattn.data.parallel import ParallelText, read_lines, split_words
+from probattn.metrics import alignment_error_rate
+from probattn.recipes.translation_alignment import Aligner, Links
+
+__all__ = ["COMMAND"]
+
+_DESCRIPTION = """Writes word alignments of a parallel text in Pharaoh format: one line a pair, "0-0 1-2" for links
+between source word and target word, counted from 0.
+
+probattn align runs/translation/variational-enum-seed0 --src text.de --tgt text.en > text.align
+probattn align MODEL --src text.de --tgt text.en --aligner prior        without looking at the target word
+probattn align MODEL --src text.de --tgt text.en --gold text.gold       the alignment error rate too, on stderr
+
+--aligner: "posterior" is the inference network's (variational rows), "exact" weighs the prior by how well each position
+explains the target word, "prior" is what decoding sees. The best that the model has is used by default."""
+
+
+def _add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("model", type=Path, help="folder of a run or of a trained model")
+    parser.add_argument("--src", type=Path, required=True, help="source side, plain or gz")
+    parser.add_argument("--tgt", type=Path, required=True, help="target side")
+    parser.add_argument("--output", type=Path, default=None, help="file; the standard output by default")
+    parser.add_argument("--aligner", choices=[one.value for one in Aligner], default=None, help="which distribution")
+    parser.add_argument("--threshold", type=float, default=None, help="all links of at least this weight, not the best")
+    parser.add_argument("--gold", type=Path, default=None, help="gold links in Pharaoh format, 1p2 for possible ones")
+
+
+def _run(arguments: Namespace) -> None:
+    translator = open_translator(arguments.model)
+    source, target = read_lines(arguments.src), read_lines(arguments.tgt)
+    if len(source) != len(target):
+        raise ValueError(
+            f"{arguments.src} has {len(source):,} lines and {arguments.tgt} has {len(target):,}; line i of one file "
+            "must translate line i of the other"
+        )
+    text = ParallelText(source, target, name=str(arguments.src))
+    rows = [row for row in range(len(text)) if split_words(source[row]) and split_words(target[row])]
+    gold = None if arguments.gold is None else read_pharaoh(arguments.gold, text)
+    found = translator.align(
+        [source[row] for row in rows],
+        [target[row] for row in rows],
+        aligner=arguments.aligner,
+        threshold=arguments.threshold,
+        show_progress=arguments.output is not None,
+    )
+    links: list[Links] = [frozenset()] * len(text)  # a pair with an empty side has no links
+    for row, alignment in zip(rows, found, strict=True):
+        links[row] = alignment.links
+    put_lines((format_pharaoh(one) for one in links), arguments.output)
+    if gold is not None:
+        rate = alignment_error_rate(zip(links, gold.sure, gold.possible, strict=True))
+        print(f"alignment error rate: {rate:.4f}", file=sys.stderr)
+
+
+COMMAND = Command("word alignments of a parallel text", _DESCRIPTION, _add_arguments, _run)

@@ -1,0 +1,109 @@
+"""`probattn eval`: a trained model under several ways of predicting."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from jsonargparse import ArgumentParser, Namespace
+
+from probattn.cli.command import Command
+from probattn.cli.models import open_translator
+from probattn.core import Estimator
+from probattn.data import alignment_gold
+from probattn.data.alignment_gold import AlignedText, read_pharaoh
+from probattn.data.batches import EncodedText
+from probattn.data.parallel import ParallelText, read_parallel
+from probattn.recipes.comparison import write_atomically
+from probattn.recipes.translation_data import Corpus, load_corpus
+from probattn.recipes.translation_eval import estimator_by_name, evaluate_model, predictive_metrics, translation_metrics
+from probattn.recipes.translator import Translator
+
+__all__ = ["COMMAND"]
+
+_DESCRIPTION = """Evaluates a trained model: perplexities, BLEU, chrF, entropies; alignment error rates with gold links.
+
+probattn eval runs/translation/marginal-seed0                              on the text it was trained for
+probattn eval MODEL --src test.de --tgt test.en [--gold test.align]        on your own text
+probattn eval MODEL --test_with soft exact kmax:1 kmax:5                   other ways of predicting, side by side
+probattn eval MODEL --gold_set de-en                                       alignments against a published gold set
+
+--test_with gives the K-max curve, and the paper's two cross-tests: a soft model tested with kmax, a latent one tested
+soft. Everything is printed as JSON, one object a way of predicting."""
+
+
+def _add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("model", type=Path, help="folder of a run or of a trained model")
+    parser.add_argument("--split", choices=["valid", "test"], default="test", help="of the text it was trained for")
+    parser.add_argument("--src", type=Path, default=None, help="source side of another text")
+    parser.add_argument("--tgt", type=Path, default=None, help="target side of another text")
+    parser.add_argument("--gold", type=Path, default=None, help="its gold links in Pharaoh format")
+    parser.add_argument("--gold_set", choices=list(alignment_gold.NUM_PAIRS), default=None, help="published gold links")
+    parser.add_argument(
+        "--test_with", nargs="*", type=str, default=[], help="soft, exact, kmax:K; as the row was tested by default"
+    )
+    parser.add_argument("--output", type=Path, default=None, help="JSON file, besides the standard output")
+
+
+def _run(arguments: Namespace) -> None:
+    translator = open_translator(arguments.model)
+    ways = {name: estimator_by_name(name) for name in arguments.test_with}
+    corpus, split = _text(translator, arguments)
+    results = (
+        {name: _short(translator, corpus, split, way) for name, way in ways.items()}
+        if ways
+        else {"own": _long(translator, corpus, split)}
+    )
+    record = {"model": str(arguments.model), "text": corpus.texts[split].name, "results": results}
+    text = json.dumps(record, indent=1)
+    if arguments.output is not None:
+        write_atomically(arguments.output, text + "\n")
+    print(text)
+
+
+def _text(translator: Translator, arguments: Namespace) -> tuple[Corpus, str]:
+    """The text to evaluate on, and its split."""
+    given = [name for name in ("src", "tgt") if arguments[name] is not None]
+    if len(given) == 1 or (arguments.gold is not None and not given):
+        raise ValueError("another text needs both --src and --tgt; --gold belongs to them")
+    if given and arguments.gold_set is not None:
+        raise ValueError("give either --src and --tgt, or --gold_set, not both")
+    if given:
+        text = read_parallel(arguments.src, arguments.tgt)
+        gold = None if arguments.gold is None else read_pharaoh(arguments.gold, text)
+        return _corpus(translator, text, gold), "test"
+    if arguments.gold_set is not None:
+        aligned = alignment_gold.load(arguments.gold_set)
+        return _corpus(translator, aligned.text, aligned), "test"
+    return load_corpus(translator.settings.corpus, translator.subwords), arguments.split
+
+
+def _corpus(translator: Translator, text: ParallelText, gold: AlignedText | None) -> Corpus:
+    encoded = EncodedText.from_text(text, translator.subwords.tokenizer)
+    links = None if gold is None else list(zip(gold.sure, gold.possible, strict=True))
+    return Corpus({"test": text}, {"test": encoded}, translator.subwords, links)
+
+
+def _long(translator: Translator, corpus: Corpus, split: str) -> dict[str, Any]:
+    settings = translator.settings
+    metrics = evaluate_model(
+        translator.model,
+        corpus,
+        estimator=settings.test_estimator,
+        decoding=settings.decoding,
+        train_estimator=settings.stages[-1].estimators[translator.model.weights.name],
+        split=split,
+    )
+    return dict(metrics)
+
+
+def _short(translator: Translator, corpus: Corpus, split: str, estimator: Estimator) -> dict[str, Any]:
+    print(f"testing with {estimator!r} ...", file=sys.stderr)
+    model, decoding = translator.model, translator.settings.decoding
+    return {
+        **predictive_metrics(model, corpus, split, estimator=estimator),
+        **translation_metrics(model, corpus, split, estimator=estimator, decoding=decoding),
+    }
+
+
+COMMAND = Command("evaluate a trained model", _DESCRIPTION, _add_arguments, _run)

@@ -1,0 +1,51 @@
+"""`probattn train`: one row."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+from jsonargparse import ArgumentParser, Namespace
+
+from probattn.cli.command import RECIPES, Command, settings_of
+from probattn.recipes.comparison import recipe_by_name, write_atomically
+from probattn.recipes.recipe import Run
+
+__all__ = ["COMMAND"]
+
+_DESCRIPTION = """Trains and evaluates one row. A run that was stopped (Ctrl-C saves) goes on with the same command.
+
+probattn train translation/marginal                              the generated corpus, in minutes
+probattn train translation/soft corpus.name=files corpus.src=my.de corpus.tgt=my.en
+probattn train translation/soft --scale multi30k epochs=20 trainer.learning_rate=1e-3
+probattn train translation/soft --config mine.yaml               settings from a file; name=value wins
+
+The folder of the run then holds result.json, log.jsonl, checkpoints/ and, for translation, model/."""
+
+
+def _add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("row", help="RECIPE/ROW, e.g. recall/marginal; `probattn ls` lists them")
+    parser.add_argument("overrides", nargs="*", help="settings as name=value, e.g. updates=100 seed=3")
+    parser.add_argument("--scale", default=None, help="size of network and data, where a recipe has several")
+    parser.add_argument("--config", type=Path, nargs="*", default=[], help="further YAML files; later ones win")
+    parser.add_argument("--output", type=Path, default=None, help="folder of the run; runs/RECIPE/ROW by default")
+
+
+def _run(arguments: Namespace) -> None:
+    name, _, row = arguments.row.partition("/")
+    if name not in RECIPES or not row:
+        raise SystemExit(f"expected RECIPE/ROW with one of the recipes {', '.join(RECIPES)}, got '{arguments.row}'")
+    recipe = recipe_by_name(name)
+    configs = [*recipe.configs(row, arguments.scale), *arguments.config]
+    missing = [str(path) for path in arguments.config if not path.is_file()]
+    if missing:
+        raise SystemExit(f"no such config file: {', '.join(missing)}")
+    settings, plain = recipe.load(configs, settings_of(arguments.overrides))
+    output = arguments.output or Path("runs") / name / f"{row}-seed{settings.seed}"
+    result = recipe.train(Run(settings, plain, output))
+    write_atomically(output / "result.json", json.dumps(asdict(result), indent=1) + "\n")
+    for metric, value in result.metrics.items():
+        print(f"{metric:<24} {value:.6g}")
+    print(f"Result: {output / 'result.json'}")
+
+
+COMMAND = Command("train and evaluate one row; goes on where a run stopped", _DESCRIPTION, _add_arguments, _run)

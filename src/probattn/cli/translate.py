@@ -1,0 +1,88 @@
+"""`probattn translate`: a text, line by line."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from jsonargparse import ArgumentParser, Namespace
+
+from probattn.cli.command import Command
+from probattn.cli.models import input_lines, open_translator, put_lines
+from probattn.data.alignment_gold import format_pharaoh
+from probattn.recipes.translation_eval import estimator_by_name
+from probattn.recipes.translation_search import Translation
+
+__all__ = ["COMMAND"]
+
+_DESCRIPTION = """Translates a text, one sentence a line; an empty line stays empty. Text is tokenised as in training.
+
+probattn translate runs/translation/soft-seed0 < text.de > text.en
+probattn translate MODEL --input text.de --beam_size 10 --num_best 5    n-best list
+probattn translate MODEL --input text.de --scores --alignments          fields separated by |||
+probattn translate MODEL --input text.de --test_with kmax:5             mix over the five best alignments only
+probattn translate MODEL --input text.de --format json                  one JSON object a line
+
+With several fields a line is: number ||| translation ||| score log-probability ||| alignment (Pharaoh format)."""
+
+
+def _add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("model", type=Path, help="folder of a run or of a trained model")
+    parser.add_argument("--input", type=Path, default=None, help="text, plain or gz; the standard input by default")
+    parser.add_argument("--output", type=Path, default=None, help="file; the standard output by default")
+    parser.add_argument("--beam_size", type=int, default=None, help="hypotheses of a sentence; 1 is greedy")
+    parser.add_argument("--num_best", type=int, default=1, help="translations of a sentence")
+    parser.add_argument("--length_penalty", type=float, default=None, help="exponent of Wu et al.'s penalty")
+    parser.add_argument("--test_with", default=None, help="soft, exact or kmax:K; as the row was tested by default")
+    parser.add_argument("--scores", action="store_true", help="give score and log-probability too")
+    parser.add_argument("--alignments", action="store_true", help="give word alignments too")
+    parser.add_argument("--format", choices=["text", "json"], default="text", help="of the output")
+
+
+def _run(arguments: Namespace) -> None:
+    if arguments.num_best < 1:
+        raise ValueError(f"--num_best must be at least 1, got {arguments.num_best}")
+    translator = open_translator(arguments.model)
+    changes = {name: arguments[name] for name in ("beam_size", "length_penalty") if arguments[name] is not None}
+    decoding = replace(translator.settings.decoding, **changes)
+    if "beam_size" not in changes and arguments.num_best > decoding.beam_size:
+        decoding = replace(decoding, beam_size=arguments.num_best)
+    sentences = input_lines(arguments.input)
+    found = translator.translate(
+        sentences,
+        num_best=arguments.num_best,
+        estimator=None if arguments.test_with is None else estimator_by_name(arguments.test_with),
+        decoding=decoding,
+        show_progress=arguments.output is not None,
+    )
+    lines = [line for number, best in enumerate(found) for line in _lines(number, best, arguments)]
+    put_lines(lines, arguments.output)
+
+
+def _lines(number: int, best: Sequence[Translation], arguments: Namespace) -> list[str]:
+    if arguments.format == "json":
+        return [json.dumps(_record(number, one), ensure_ascii=False) for one in best] or [json.dumps({"line": number})]
+    has_fields = arguments.num_best > 1 or arguments.scores or arguments.alignments
+    if not has_fields:
+        return [best[0].text if best else ""]
+    return [_fields(number, one, arguments) for one in best]
+
+
+def _fields(number: int, translation: Translation, arguments: Namespace) -> str:
+    fields = [str(number), translation.text]
+    fields += [f"{translation.score:.4f} {translation.log_prob:.4f}"] if arguments.scores else []
+    fields += [format_pharaoh(translation.links)] if arguments.alignments else []
+    return " ||| ".join(fields)
+
+
+def _record(number: int, translation: Translation) -> dict[str, object]:
+    return {
+        "line": number,
+        "translation": translation.text,
+        "score": translation.score,
+        "log_prob": translation.log_prob,
+        "alignment": format_pharaoh(translation.links),
+    }
+
+
+COMMAND = Command("translate a text line by line", _DESCRIPTION, _add_arguments, _run)

@@ -1,0 +1,194 @@
+"""train, eval, translate, align and data as a user types them, and what they say to wrong input."""
+
+import io
+import json
+import re
+import shutil
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import torch
+
+import probattn
+from probattn import cli
+from probattn.data.bpe import train_bpe
+from probattn.training import CheckpointError
+from tests.toy_language import SMALL, WORDS, write_toy_language
+
+SENTENCE = "der hund sieht"
+
+
+class Trained(NamedTuple):
+    run: Path
+    source: Path
+    target: Path
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    folder = tmp_path_factory.mktemp("trained")
+    source, target = write_toy_language(folder)
+    text = {"corpus.name": "files", "corpus.src": source, "corpus.tgt": target}
+    settings = {**text, **SMALL, "epochs": 6}
+    words = [f"{name}={value}" for name, value in settings.items()]
+    cli.main(["train", "translation/variational-enum", *words, "--output", str(folder / "run")])
+    return Trained(folder / "run", source, target)
+
+
+def output_of(words: list[str | Path], capsys: pytest.CaptureFixture[str]) -> str:
+    capsys.readouterr()
+    cli.main([str(word) for word in words])
+    return capsys.readouterr().out
+
+
+def test_a_model_folder_opens_with_one_line(trained: Trained) -> None:
+    translator = probattn.load(trained.run)
+    assert sorted(path.name for path in (trained.run / "model").iterdir()) == [
+        "config.json",
+        "model.safetensors",
+        "outputs.json",
+        "tokenizer.json",
+    ]
+    best = translator.translate([SENTENCE, ""])
+    assert set(best[0][0].text.split()) <= set(WORDS.values())
+    assert best[1] == []
+    pairs = ([SENTENCE], [best[0][0].text])
+    assert translator.score(*pairs)[0] == pytest.approx(best[0][0].log_prob, abs=1e-4)
+    for aligner in ("prior", "posterior", "exact"):
+        alignment = translator.align(*pairs, aligner=aligner)[0]
+        target_pieces = len(translator.subwords.tokenizer.encode(pairs[1][0]))
+        assert alignment.weights.shape[0] == target_pieces + 1
+        assert torch.allclose(alignment.weights.sum(dim=-1), torch.ones(target_pieces + 1), atol=1e-5)
+        assert {target for _, target in alignment.links} == set(range(len(pairs[1][0].split())))
+    assert best[0][0].links == translator.align(*pairs, aligner="prior")[0].links
+    assert translator.align(*pairs)[0].links == translator.align(*pairs, aligner="posterior")[0].links
+    assert translator.align(*pairs, threshold=1.1)[0].links == frozenset()
+
+
+def test_translate_reads_the_standard_input(
+    trained: Trained, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(f"{SENTENCE}\n\nalte katze\n".encode())))
+    lines = output_of(["translate", trained.run], capsys).splitlines()
+    expected = probattn.load(trained.run).translate([SENTENCE])[0][0].text
+    assert lines[:2] == [expected, ""] and len(lines) == 3
+
+
+def test_translate_gives_lists_scores_and_alignments(
+    trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = tmp_path / "text.de"
+    text.write_text(f"{SENTENCE}\nder rote hund mag\n")
+    words: list[str | Path] = ["translate", trained.run, "--input", text]
+    listed = output_of([*words, "--num_best", "3", "--scores", "--alignments"], capsys).splitlines()
+    assert [line.split(" ||| ")[0] for line in listed] == ["0"] * 3 + ["1"] * 3
+    _, translation, scores, links = listed[0].split(" ||| ")
+    ranked = [float(line.split(" ||| ")[2].split()[0]) for line in listed[:3]]
+    assert ranked == sorted(ranked, reverse=True)
+    assert float(scores.split()[1]) < 0.0  # the log-probability
+    assert re.fullmatch(r"\d+-\d+( \d+-\d+)*", links)
+    words += ["--beam_size", "3"]
+    record = json.loads(output_of([*words, "--format", "json"], capsys).splitlines()[0])
+    assert record["translation"] == translation and record["alignment"] == links
+    assert output_of([*words, "--output", tmp_path / "text.en"], capsys) == ""
+    assert (tmp_path / "text.en").read_text().splitlines()[0] == translation
+    soft = output_of([*words, "--test_with", "soft", "--scores"], capsys).splitlines()[0]
+    assert soft.split(" ||| ")[2] != scores
+
+
+def test_align_keeps_the_lines_and_measures(
+    trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.de").write_text("der hund sieht\n\nder hund mag\n")
+    (tmp_path / "a.en").write_text("the sees dog\nx\nthe likes dog\n")
+    words: list[str | Path] = ["align", trained.run, "--src", tmp_path / "a.de", "--tgt", tmp_path / "a.en"]
+    lines = output_of(words, capsys).splitlines()
+    assert len(lines) == 3 and lines[1] == "" and lines[0] and lines[2]
+    (tmp_path / "a.gold").write_text("\n".join(lines) + "\n")  # its own links, so nothing is wrong
+    cli.main([str(word) for word in [*words, "--gold", tmp_path / "a.gold"]])
+    assert "alignment error rate: 0.0000" in capsys.readouterr().err
+    (tmp_path / "a.gold").write_text("\n\n2-0\n")
+    cli.main([str(word) for word in [*words, "--gold", tmp_path / "a.gold", "--threshold", "1.1"]])
+    assert "alignment error rate: 1.0000" in capsys.readouterr().err
+
+
+def test_eval_on_the_own_text_and_under_other_ways(
+    trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = json.loads(output_of(["eval", trained.run], capsys))["results"]["own"]
+    stored = json.loads((trained.run / "result.json").read_text())["metrics"]
+    for name in ("ppl", "elbo_ppl", "bleu", "chrf", "entropy", "posterior_entropy"):
+        assert own[name] == pytest.approx(stored[name]), name
+    assert stored["ppl"] <= stored["iw_ppl"] * 1.001  # 20 draws come close from above
+    assert stored["iw_ppl"] <= stored["elbo_ppl"] * 1.001
+    words: list[str | Path] = ["eval", trained.run, "--test_with", "soft", "exact", "kmax:1"]
+    ways = json.loads(output_of([*words, "--output", tmp_path / "ways.json"], capsys))["results"]
+    assert list(ways) == ["soft", "exact", "kmax:1"]
+    assert ways["exact"]["ppl"] == pytest.approx(own["ppl"])
+    assert ways["kmax:1"]["ppl"] != pytest.approx(own["ppl"], rel=1e-6)
+    assert json.loads((tmp_path / "ways.json").read_text())["results"] == ways
+    files = json.loads(output_of(["eval", trained.run, "--src", trained.source, "--tgt", trained.target], capsys))
+    assert files["results"]["own"]["tokens"] > own["tokens"]
+
+
+def test_data_lists_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "always there" in output_of(["data"], capsys)
+    written = output_of(["data", "generated", "--size", "20", "--output", tmp_path], capsys).split()
+    assert {Path(path).name for path in written} >= {"train.de", "train.en", "train.align", "test.de"}
+    assert len((tmp_path / "train.de").read_text().splitlines()) == 20
+
+
+def test_wrong_models_are_named(trained: Trained, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="is no model folder: it has no config.json"):
+        probattn.load(tmp_path)
+    for name, damage, message in [
+        ("model.safetensors", lambda content: content[:100], "may be truncated"),
+        ("config.json", lambda content: content[:50], "or was cut off"),
+        ("config.json", lambda content: content.replace(b'"translation"', b'"cooking"', 1), "'cooking', which this"),
+        ("config.json", lambda content: content.replace(b'"embedding_dim": 16', b'"embedding_dim": 8'), "does not fit"),
+        ("outputs.json", lambda content: content[:20], "no list of output types"),
+        ("tokenizer.json", lambda content: content[:200], "is no tokenizer file"),
+        (
+            "tokenizer.json",
+            lambda content: train_bpe(["ein Haus"], vocabulary_size=20).to_bytes(),
+            "another vocabulary",
+        ),
+    ]:
+        folder = tmp_path / "damaged"
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(trained.run / "model", folder)
+        content = (folder / name).read_bytes()
+        assert damage(content) != content, name
+        (folder / name).write_bytes(damage(content))
+        with pytest.raises(CheckpointError, match=message):
+            probattn.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["translate", "nowhere"], "nowhere is no model folder"),
+        (["translate", "MODEL", "--input", "absent.de"], "absent.de does not exist"),
+        (["translate", "MODEL", "--input", "latin.de"], "latin.de, line 2"),
+        (["translate", "MODEL", "--input", "empty.de"], "empty.de is empty"),
+        (["translate", "MODEL", "--input", "one.de", "--num_best", "0"], "--num_best must be at least 1"),
+        (["translate", "MODEL", "--input", "one.de", "--num_best", "4", "--beam_size", "2"], "at most 2 translations"),
+        (["translate", "MODEL", "--input", "one.de", "--test_with", "kmax"], "expected soft, exact or kmax:K"),
+        (["align", "MODEL", "--src", "one.de", "--tgt", "two.en"], "has 1 lines and"),
+        (["eval", "MODEL", "--src", "one.de"], "needs both --src and --tgt"),
+        (["data", "moon"], "there is no corpus 'moon'"),
+        (["data", "generated"], "--output FOLDER"),
+    ],
+)
+def test_wrong_words_are_named(trained: Trained, tmp_path: Path, words: list[str], message: str) -> None:
+    (tmp_path / "latin.de").write_bytes("hund\nmüde\n".encode("latin-1"))
+    (tmp_path / "empty.de").write_bytes(b"")
+    (tmp_path / "one.de").write_text("der hund\n")
+    (tmp_path / "two.en").write_text("the dog\nthe cat\n")
+    places = {"MODEL": str(trained.run)}
+    full = [places.get(word, str(tmp_path / word) if re.search(r"\.(de|en)$", word) else word) for word in words]
+    with pytest.raises(SystemExit, match=re.escape(message)) as caught:
+        cli.main(full)
+    assert str(caught.value).startswith("probattn: ")
