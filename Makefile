@@ -43,7 +43,8 @@ docs: $(STAMP)  ## build the documentation into site/
 	$(BIN)/mkdocs build --strict
 
 bench: $(STAMP)  ## run the benchmarks
-	$(BIN)/python benchmarks/run.py
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/run.py
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/translation.py
 
 clean:  ## remove caches and built files; keeps the virtual environment and runs/
 	rm -rf build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -14,6 +14,9 @@ from probattn.recipes.results import RowResult
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ROOT / "docs" / "generated"
+sys.path.insert(0, str(ROOT))  # a script finds no other folder than its own
+
+from benchmarks.translation_table import render_benchmark  # noqa: E402
 
 
 def estimators() -> str:
@@ -58,11 +61,17 @@ def recall() -> str:
     return f"{render_markdown(results)}\n{note}\n"
 
 
+def bench_translation() -> str:
+    """Speed and memory of translation."""
+    return render_benchmark(json.loads((ROOT / "results" / "bench_translation.json").read_text()))
+
+
 def main() -> None:
     """Write or check all pages."""
     is_check = "--check" in sys.argv[1:]
     stale = []
-    for name, page in (("estimators", estimators()), ("recall", recall())):
+    pages = {"bench_translation": bench_translation(), "estimators": estimators(), "recall": recall()}
+    for name, page in pages.items():
         path = PAGES / f"{name}.md"
         if is_check:
             stale += [] if path.exists() and path.read_text() == page else [str(path.relative_to(ROOT))]

@@ -13,7 +13,7 @@ from probattn.core import Dense, Draw, Evaluation, Given, Latent, Memory, Terms
 DRAW = Draw(value=None, index=torch.tensor([[1, 2]]), log_weight=torch.zeros(1, 2), log_prior=torch.ones(1, 2))
 LATENT = Latent("z", "step", True, DRAW, torch.zeros(2), torch.tensor(3), penalties={"commitment": torch.ones(2)})
 EVALUATION = Evaluation(torch.zeros(1, 2), (LATENT,), mask=torch.ones(2, dtype=torch.bool))
-TERMS = Terms(torch.zeros(2), torch.ones(2), torch.ones(2), {"z": torch.zeros(2)})
+TERMS = Terms(torch.zeros(2), torch.zeros(2), torch.ones(2), torch.ones(2), {"z": torch.zeros(2)})
 RECORDS = [DRAW, LATENT, EVALUATION, TERMS]
 by_name = pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
 

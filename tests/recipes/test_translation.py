@@ -62,3 +62,10 @@ def test_wrong_corpora_are_named(files: tuple[Path, Path]) -> None:
         load_corpus(CorpusSettings(name="files", src=files[0], tgt=files[1], test_size=60))
     with pytest.raises(ValueError, match="give train_size a number"):
         load_corpus(CorpusSettings(name="generated", train_size=None))
+
+
+def test_the_effective_kl_gradient_is_logged(files: tuple[Path, Path], tmp_path: Path) -> None:
+    with_kl = train(job("variational-enum", files, tmp_path / "q", **{"trainer.log_every": 2}))
+    assert with_kl.metrics["effective_kl_gradient"] > 0.0
+    without = train(job("marginal", files, tmp_path / "p", **{"trainer.log_every": 2}))
+    assert without.metrics["effective_kl_gradient"] == 0.0

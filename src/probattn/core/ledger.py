@@ -182,18 +182,20 @@ class Ledger:
         loss = -(log_lik if loss_log_lik is None else loss_log_lik)
         if surrogate is not None:
             loss = loss - (surrogate - surrogate.detach())
+        cost = torch.zeros_like(log_lik)
         kls: dict[str, Tensor] = {}
         penalties: dict[str, Tensor] = {}
         bound = log_lik
         for latent in self.evaluation.latents:
             has_kl = latent.name != without_kl
-            loss = loss + self.to_examples(self.cost(latent, has_kl=has_kl), latent)
+            cost = cost + self.to_examples(self.cost(latent, has_kl=has_kl), latent)
             kl = self.to_examples(self.masked(latent.kl, latent), latent)
             bound = bound - kl if has_kl else bound
             kls[latent.name] = kls.get(latent.name, 0.0) + kl.detach()
             for name, value in latent.penalties.items():
                 key, penalty = f"{latent.name}/{name}", self.to_examples(self.masked(value, latent), latent)
                 penalties[key] = penalties.get(key, 0.0) + penalty.detach()
+        loss = loss + cost
         require_finite(
             loss.detach(),
             "the loss",
@@ -201,7 +203,7 @@ class Ledger:
             "scores pass 88 in float32: use anchor='softmax', or smaller scores. A log-likelihood of -inf means a "
             "target of probability 0.",
         )
-        return Terms(loss=loss, bound=bound.detach(), log_lik=log_lik.detach(), kl=kls, penalties=penalties)
+        return Terms(loss=loss, cost=cost, bound=bound.detach(), log_lik=log_lik.detach(), kl=kls, penalties=penalties)
 
     def _single_draw(self) -> Latent | None:
         single = [latent for latent in self.evaluation.latents if latent.draw.log_posterior is not None]

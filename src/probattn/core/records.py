@@ -155,6 +155,8 @@ class Terms:
     Attributes:
         loss: (B) surrogate to differentiate. Its value is not the bound: score-function terms, free bits, KL weights
             and penalties enter it.
+        cost: (B) the part of the loss that is KL and penalties, with their weights and free bits; differentiable, so
+            that its gradient can be held against the likelihood's.
         bound: (B) the number to report, with every KL at weight one. Detached.
         log_lik: (B) the likelihood part of the bound. Detached.
         kl: (B) per site. Detached.
@@ -162,6 +164,7 @@ class Terms:
     """
 
     loss: Tensor
+    cost: Tensor
     bound: Tensor
     log_lik: Tensor
     kl: Mapping[str, Tensor]

@@ -76,7 +76,8 @@ class TranslationTask:
             "kl_per_token": (kl, tokens),
             "tokens": (float(tokens), 1.0),
         }
-        return StepOutput(loss=terms.loss.sum() / sentences, weight=float(sentences), logs=logs)
+        loss, cost = terms.loss.sum() / sentences, terms.cost.sum() / sentences
+        return StepOutput(loss=loss, weight=float(sentences), logs=logs, parts={"likelihood": loss - cost, "kl": cost})
 
     def validate(self) -> Mapping[str, float]:
         """Perplexity of the predictive distribution on the validation split."""
@@ -143,6 +144,7 @@ def train(run: Run) -> RowResult:
     numbers = {name: value for name, value in metrics.items() if isinstance(value, int | float)}
     numbers["parameters"] = sum(parameter.numel() for parameter in task.model.parameters())
     numbers["train_seconds"] = result.train_seconds
+    numbers |= last_logged(result.log, "effective_kl_gradient")
     return RowResult(
         row=settings.row,
         source=settings.source,
@@ -169,8 +171,17 @@ def _facts(settings: TranslationSettings, result: TrainResult) -> dict[str, Any]
 
 def validation_curve(log: Path) -> list[tuple[int, float]]:
     """(update, validation perplexity) pairs of a run's log."""
-    lines = (json.loads(line) for line in log.read_text().splitlines())
-    return [(line["update"], line["ppl"]) for line in lines if line["kind"] == "validation"]
+    return [(line["update"], line["ppl"]) for line in _lines(log) if line["kind"] == "validation"]
+
+
+def last_logged(log: Path, name: str) -> dict[str, float]:
+    """The last value of a training log's column, by its name; empty where it was never logged."""
+    values = [line[name] for line in _lines(log) if line.get(name) is not None]
+    return {name: values[-1]} if values else {}
+
+
+def _lines(log: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in log.read_text().splitlines()]
 
 
 RECIPE = Recipe(

@@ -29,10 +29,10 @@ def effective_kl_gradient(parameters: Iterable[Tensor], likelihood_loss: Tensor,
     """
     wanted = [parameter for parameter in parameters if parameter.requires_grad]
     kl_norm = _gradient_norm(kl_loss, wanted)
+    if kl_norm == 0.0:
+        return 0.0
     likelihood_norm = _gradient_norm(likelihood_loss, wanted)
-    if likelihood_norm == 0.0:
-        return 0.0 if kl_norm == 0.0 else float("inf")
-    return kl_norm / likelihood_norm
+    return kl_norm / likelihood_norm if likelihood_norm > 0.0 else float("inf")
 
 
 def _gradient_norm(loss: Tensor, parameters: list[Tensor]) -> float:

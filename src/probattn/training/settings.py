@@ -5,8 +5,10 @@ from typing import Literal
 
 __all__ = ["FREE_SETTINGS", "TrainerSettings"]
 
-FREE_SETTINGS = frozenset({"explosion_factor", "keep_last", "max_seconds", "save_every", "tensorboard"})
-"""What may differ when a run is resumed, because neither weights nor log depend on it."""
+FREE_SETTINGS = frozenset(
+    {"explosion_factor", "keep_last", "kl_gradient_every", "max_seconds", "save_every", "tensorboard"}
+)
+"""What may differ when a run is resumed, because the weights do not depend on it."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class TrainerSettings:
     """Updates between validations, or "epoch"; null for never. A stage always ends with one unless null."""
     log_every: int = 50
     """Updates between lines of the log."""
-    kl_gradient_every: int = 0
+    kl_gradient_every: int = 100
     """Updates between measurements of the effective KL gradient, which cost two backward passes; 0 for never."""
     save_every: int = 500
     """Updates between checkpoints; improved validations, ends of stages and interruptions save too."""
