@@ -33,14 +33,12 @@ class TrainingStep:
     Args:
         task: Network and text of the row.
         rows: (B) sentence pairs of the batch, the same in every update.
-        skip_below: Of the network, see `latent_cross_entropy`.
     """
 
-    def __init__(self, task: TranslationTask, rows: Tensor, *, skip_below: float = 0.0):
+    def __init__(self, task: TranslationTask, rows: Tensor):
         self.task, self.rows = task, rows
         self.stage = engine_stages(task.settings)[-1]
         self.model = task.model.train()
-        self.model.skip_below = skip_below
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.0, fused=True)
 
     def __call__(self) -> None:
@@ -64,7 +62,7 @@ class TrainingStep:
     def kept_share(self) -> float:
         """Share of alignments whose gradient is not skipped."""
         _, credit = self._weights_and_credit()
-        return float((credit.abs() > self.model.skip_below).float().mean())
+        return float((credit.abs() > self.task.settings.network.skip_below).float().mean())
 
     @torch.no_grad()
     def _weights_and_credit(self) -> tuple[Tensor, Tensor]:
@@ -92,16 +90,18 @@ def training_steps(
         skip_below: Of the rows that skip.
         sigma: Of the alignments of enumerated rows that skip, see `TrainingStep.sharpen`.
     """
-    steps = {}
-    for row in ("soft", *ENUMERATED, *SAMPLED, *CONTINUOUS):
-        settings = row_settings(row, overrides)
-        steps[row] = TrainingStep(TranslationTask(settings, corpus), rows)
-        if row in ENUMERATED or row in SAMPLED:
-            skipping = TrainingStep(TranslationTask(settings, corpus), rows, skip_below=skip_below)
-            steps[f"{row}, skipping"] = skipping
-            if row in ENUMERATED:  # a sample's baseline has weight zero in any case
-                skipping.sharpen(sigma)
-    return steps
+
+    def build(row: str, skip_below: float) -> TrainingStep:
+        settings = row_settings(row, {**overrides, "network.skip_below": skip_below})
+        return TrainingStep(TranslationTask(settings, corpus), rows)
+
+    steps = {"soft": build("soft", 0.0)}
+    for row in (*ENUMERATED, *SAMPLED):
+        steps[row] = build(row, 0.0)
+        steps[f"{row}, skipping"] = build(row, skip_below)
+        if row in ENUMERATED:  # a sample's baseline has no credit in any case
+            steps[f"{row}, skipping"].sharpen(sigma)
+    return steps | {row: build(row, 0.0) for row in CONTINUOUS}
 
 
 def row_settings(row: str, overrides: Mapping[str, Any]) -> TranslationSettings:

@@ -104,7 +104,7 @@ def test_wrong_words_are_named(words: list[str], message: str) -> None:
 def test_train_writes_its_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     extra = tmp_path / "own.yaml"
     extra.write_text("# my own setting\nupdates: 3\n")
-    cli.main(["train", "recall/marginal", "seed=2", "--config", str(extra), "--output", str(tmp_path / "run")])
+    cli.main(["train", "recall/marginal", "--config", str(extra), "--output", str(tmp_path / "run"), "seed=2"])
     stored = json.loads((tmp_path / "run" / "result.json").read_text())
     assert (stored["row"], stored["seed"], stored["facts"]["updates"]) == ("marginal", 2, 3)
     assert f"{'nll':<24} {stored['metrics']['nll']:.6g}" in capsys.readouterr().out.splitlines()

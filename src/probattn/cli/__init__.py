@@ -49,6 +49,8 @@ def main(arguments: list[str] | None = None) -> None:
     if not words:
         parser.print_help()
         return
+    if words[0] in _COMMANDS:
+        words = [words[0], *_COMMANDS[words[0]].arrange(words[1:])]
     parsed = parser.parse_args(words)
     try:
         _COMMANDS[parsed.subcommand].run(parsed[parsed.subcommand])

@@ -1,12 +1,15 @@
 """What a command of the command line is."""
 
 import argparse
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from jsonargparse import ArgumentParser, DefaultHelpFormatter, Namespace
 
-__all__ = ["RECIPES", "Command", "HelpFormatter", "settings_of"]
+__all__ = ["RECIPES", "Command", "HelpFormatter", "settings_first", "settings_of"]
+
+_SETTING = re.compile(r"[A-Za-z_][\w.]*=")
 
 RECIPES = ("recall", "translation")
 """Recipes that can be trained."""
@@ -25,18 +28,33 @@ class Command:
         description: What `--help` says above the options, with examples.
         add_arguments: Adds the options to a parser.
         run: Does the work.
+        arrange: Puts the words behind the command's name into the order that the parser wants.
     """
 
     summary: str
     description: str
     add_arguments: Callable[[ArgumentParser], None]
     run: Callable[[Namespace], None]
+    arrange: Callable[[list[str]], list[str]] = list
 
     def parser(self, name: str) -> ArgumentParser:
         """A parser of the command's own words."""
         parser = ArgumentParser(prog=f"probattn {name}", description=self.description, formatter_class=HelpFormatter)
         self.add_arguments(parser)
         return parser
+
+
+def settings_first(words: list[str]) -> list[str]:
+    """The same words with name=value ones right behind the first, wherever they stood.
+
+    argparse takes positional words in one stretch, so it would refuse those behind an option.
+
+    Example:
+        >>> settings_first(["translation/soft", "--scale", "demo", "seed=1"])
+        ['translation/soft', 'seed=1', '--scale', 'demo']
+    """
+    settings = [word for word in words[1:] if _SETTING.match(word)]
+    return [*words[:1], *settings, *(word for word in words[1:] if not _SETTING.match(word))]
 
 
 def settings_of(words: list[str]) -> dict[str, str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from jsonargparse import ArgumentParser, Namespace
 
-from probattn.cli.command import RECIPES, Command, settings_of
+from probattn.cli.command import RECIPES, Command, settings_first, settings_of
 from probattn.recipes.comparison import recipe_by_name, write_atomically
 from probattn.recipes.recipe import Run
 
@@ -48,4 +48,6 @@ def _run(arguments: Namespace) -> None:
     print(f"Result: {output / 'result.json'}")
 
 
-COMMAND = Command("train and evaluate one row; goes on where a run stopped", _DESCRIPTION, _add_arguments, _run)
+COMMAND = Command(
+    "train and evaluate one row; goes on where a run stopped", _DESCRIPTION, _add_arguments, _run, settings_first
+)

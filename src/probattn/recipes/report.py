@@ -50,7 +50,7 @@ def write_report(task: str, results: Sequence[RowResult], output: Path) -> str:
 def render_markdown(results: Sequence[RowResult], columns: Sequence[Column] = COLUMNS) -> str:
     """The table of a comparison as Markdown."""
     header, rows, _ = table_cells(results, columns)
-    return _as_markdown(header, rows)
+    return as_markdown(header, rows)
 
 
 def table_cells(
@@ -74,7 +74,8 @@ def table_cells(
     return header, rows, best
 
 
-def _as_markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def as_markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table that can also be read as text."""
     widths = [max(len(line[j]) for line in (header, *rows)) for j in range(len(header))]
 
     def line(cells: Sequence[str]) -> str:

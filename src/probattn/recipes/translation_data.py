@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
@@ -25,6 +26,8 @@ class CorpusSettings:
     """Training pairs; null for all of them (not for generated)."""
     test_size: int = 400
     """Validation and test pairs of the generated corpus."""
+    max_words: int | None = None
+    """generated: longest sentence of either side; null for all that the grammar makes."""
     src: Path | None = None
     """files: source side, plain or gz; the last `test_size` lines are held out twice, for validation and for test."""
     tgt: Path | None = None
@@ -78,12 +81,13 @@ def _texts(settings: CorpusSettings) -> tuple[dict[str, ParallelText], list[tupl
     return texts, None
 
 
+@lru_cache(maxsize=1)  # all rows of a comparison share it
 def _generated(settings: CorpusSettings) -> tuple[dict[str, ParallelText], list[tuple[Links, Links]]]:
     from probattn.data.generated_deen import GeneratedDeEn  # its lexicon is read when it is asked for
 
     if settings.train_size is None:
         raise ValueError("the generated corpus has no end: give train_size a number")
-    corpus = GeneratedDeEn(settings.seed)
+    corpus = GeneratedDeEn(settings.seed, max_words=settings.max_words)
     pairs = {
         "train": corpus.pairs("train", settings.train_size),
         "valid": corpus.pairs("valid", settings.test_size),

@@ -1,14 +1,24 @@
 """Table and HTML report of a translation comparison."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from probattn.recipes.report import Column, render_markdown, table_cells
-from probattn.recipes.results import RowResult
-from probattn.viz import Section, curve_plot, render_page, render_table
+from probattn.recipes.results import RowResult, summarise
+from probattn.viz import (
+    AlignmentPicture,
+    Section,
+    alignment_plot,
+    bar_plot,
+    curve_plot,
+    render_page,
+    render_table,
+    scatter_plot,
+)
 
 COLUMNS = (
     Column("ppl", "test ppl", "low"),
+    Column("iw_ppl", "iw_ppl"),
     Column("elbo_ppl", "elbo_ppl"),
     Column("bleu", "BLEU", "high"),
     Column("chrf", "chrF", "high"),
@@ -16,9 +26,19 @@ COLUMNS = (
     Column("posterior_entropy", "entropy q"),
     Column("aer", "AER p", "low"),
     Column("posterior_aer", "AER q", "low"),
+    Column("exact_aer", "AER exact", "low"),
     Column("kl_per_token", "KL a token"),
+    Column("effective_kl_gradient", "KL gradient"),
     Column("parameters", "parameters"),
     Column("train_seconds", "seconds"),
+)
+
+_TABLE_TEXT = (
+    "Perplexities count end-of-sentence tokens. 'test ppl' is exact for categorical alignments, of the plug-in weights "
+    "for soft and Bayesian rows, and of a mixture over draws for relaxed rows; 'elbo_ppl' and 'iw_ppl' (20 draws) are "
+    "upper bounds of it. AER is the alignment error rate against gold links: p is the prior, which decoding sees; q "
+    "the inference network, which has seen the target; 'exact' the prior weighed by how well each position explains "
+    "the word. 'KL gradient' is the norm of the weighted KL's gradient over the likelihood's, at the end of training."
 )
 
 
@@ -26,7 +46,6 @@ def write_report(task: str, results: Sequence[RowResult], output: Path) -> str:
     """Write `report.html` and `table.md`; return the table and where the report is, for the terminal."""
     measured = {name for result in results for name in result.metrics}
     columns = [column for column in COLUMNS if column.metric in measured]
-    header, rows, best = table_cells(results, columns)
     text = render_markdown(results, columns)
     output.mkdir(parents=True, exist_ok=True)
     (output / "table.md").write_text(text)
@@ -38,25 +57,96 @@ def write_report(task: str, results: Sequence[RowResult], output: Path) -> str:
         "and bound."
     )
     first_seed = [result for result in results if result.seed == seeds[0]]
+    note = f"BLEU {facts['signature']}; KL {facts['kl_reduction']}."
     sections = [
-        Section(
-            "All rows",
-            "Perplexities count end-of-sentence tokens. 'test ppl' is exact for categorical alignments, of the "
-            "plug-in weights for soft and Bayesian rows, and of a mixture over draws for relaxed rows. AER is "
-            "against gold links; q sees the target sentence.",
-            render_table(header, rows, best),
-            f"BLEU {facts['signature']}; KL {facts['kl_reduction']}.",
-        ),
-        Section(
-            "Validation perplexity",
-            "After every validation, first seed.",
-            curve_plot(
-                {result.row: [(update, -ppl) for update, ppl in result.curve] for result in first_seed},
-                x="update",
-                y="- validation perplexity",
-                lowest=-3.0 * min(ppl for result in first_seed for _, ppl in result.curve),
-            ),
-        ),
+        Section("All rows", _TABLE_TEXT, render_table(*table_cells(results, columns)), note),
+        _curves(first_seed),
+        *_summaries(results),
+        *_pictures({result.row: result for result in first_seed}),
     ]
     (output / "report.html").write_text(render_page(f"probattn: {task}", lead, sections))
     return f"{text}\nReport: {output / 'report.html'}"
+
+
+def _curves(results: Sequence[RowResult]) -> Section:
+    best = min(ppl for result in results for _, ppl in result.curve)
+    return Section(
+        "Validation perplexity",
+        "Of the predictive distribution after every validation, first seed; the beginning is cut off.",
+        curve_plot(
+            {result.row: result.curve for result in results},
+            x="update",
+            y="validation perplexity",
+            highest=6.0 * best,
+            is_log=True,
+        ),
+    )
+
+
+def _summaries(results: Sequence[RowResult]) -> list[Section]:
+    entropy, ppl = summarise(results, "entropy"), summarise(results, "ppl")
+    sections = [
+        Section(
+            "Perplexity against entropy of the alignment",
+            "How peaked the expected weights of p are, and how well the next word is predicted.",
+            scatter_plot(
+                {row: (entropy[row].mean, ppl[row].mean) for row in entropy if row in ppl},
+                x="entropy of the expected weights (nats)",
+                y="test perplexity",
+            ),
+        )
+    ]
+    errors: dict[str, dict[str, float]] = {}
+    for metric, label in (("aer", "prior"), ("posterior_aer", "inference network"), ("exact_aer", "exact posterior")):
+        for row, summary in summarise(results, metric).items():
+            errors.setdefault(row, {})[label] = summary.mean
+    if errors:
+        text = "Share of wrong links, before the target word is seen (prior) and after (the others). Shorter is better."
+        sections.append(Section("Alignment error rate", text, bar_plot(errors, x="alignment error rate")))
+    return sections
+
+
+def _pictures(by_row: Mapping[str, RowResult]) -> list[Section]:
+    """The two halves of Deng et al.'s Figure 3: prior against posterior, and soft against latent."""
+    sections = []
+    variational = [row for row, result in by_row.items() if _has(result, "posterior")]
+    if variational:
+        row = variational[0]
+        sections.append(
+            Section(
+                f"Before and after the target is seen ({row})",
+                "Left the prior, which knows the words before; right the inference network, which knows the whole "
+                "target sentence. Rings mark gold links.",
+                alignment_plot(_compared([(by_row[row], "prior"), (by_row[row], "posterior")])),
+            )
+        )
+    latent = [row for row in ("variational-enum", "variational-sample", "marginal", "hard-enum") if row in by_row]
+    if "soft" in by_row and latent and _has(by_row["soft"], "prior"):
+        sections.append(
+            Section(
+                f"Soft attention and a latent alignment (soft, {latent[0]})",
+                "The weights that decoding sees, of the same sentences.",
+                alignment_plot(_compared([(by_row["soft"], "prior"), (by_row[latent[0]], "prior")])),
+            )
+        )
+    return sections
+
+
+def _has(result: RowResult, aligner: str) -> bool:
+    return bool(result.examples) and aligner in result.examples[0]["weights"]
+
+
+def _compared(sides: Sequence[tuple[RowResult, str]]) -> list[AlignmentPicture]:
+    """One line of pictures for every sentence, one column for every side."""
+    count = min(len(result.examples) for result, _ in sides)
+    return [
+        AlignmentPicture(
+            title=f"{result.row}: {aligner}",
+            source=result.examples[number]["source"],
+            target=result.examples[number]["target"],
+            weights=result.examples[number]["weights"][aligner],
+            gold=[(link[0], link[1]) for link in result.examples[number]["gold"]],
+        )
+        for number in range(count)
+        for result, aligner in sides
+    ]

@@ -1,6 +1,16 @@
 """Plots and pages."""
 
 from probattn.viz.page import Section, render_page, render_table
-from probattn.viz.plots import bar_plot, curve_plot, scatter_plot, weights_plot
+from probattn.viz.plots import AlignmentPicture, alignment_plot, bar_plot, curve_plot, scatter_plot, weights_plot
 
-__all__ = ["Section", "bar_plot", "curve_plot", "render_page", "render_table", "scatter_plot", "weights_plot"]
+__all__ = [
+    "AlignmentPicture",
+    "Section",
+    "alignment_plot",
+    "bar_plot",
+    "curve_plot",
+    "render_page",
+    "render_table",
+    "scatter_plot",
+    "weights_plot",
+]

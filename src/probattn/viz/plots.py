@@ -2,21 +2,58 @@
 
 import io
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["bar_plot", "curve_plot", "scatter_plot", "weights_plot"]
+__all__ = ["AlignmentPicture", "alignment_plot", "bar_plot", "curve_plot", "scatter_plot", "weights_plot"]
 
 _COLOURS = ("#2f5d9b", "#c2572b", "#3a8a5c", "#8b4fa0", "#a3812a", "#3f8f9e", "#b03a5b", "#5f6b7a")
 
 
-def curve_plot(curves: Mapping[str, Sequence[tuple[float, float]]], *, x: str, y: str, lowest: float) -> str:
-    """Lines over a common axis; values below `lowest` are cut off, so that late differences can be seen."""
+@dataclass(frozen=True)
+class AlignmentPicture:
+    """Attention of one sentence pair.
+
+    Attributes:
+        title: Above the picture.
+        source: S words, along the top.
+        target: T words, along the side.
+        weights: (T, S) between 0 and 1.
+        gold: (source word, target word) links to mark.
+    """
+
+    title: str
+    source: Sequence[str]
+    target: Sequence[str]
+    weights: Sequence[Sequence[float]]
+    gold: Sequence[tuple[int, int]] = ()
+
+
+def curve_plot(
+    curves: Mapping[str, Sequence[tuple[float, float]]],
+    *,
+    x: str,
+    y: str,
+    lowest: float | None = None,
+    highest: float | None = None,
+    is_log: bool = False,
+) -> str:
+    """Lines over a common axis; what lies beyond `lowest` or `highest` is cut off, so that late differences show."""
     figure, axes = _figure(8.4, 4.2)
     for number, (name, points) in enumerate(curves.items()):
         style = ("-", "--", ":")[number // len(_COLOURS) % 3]
         axes.plot(*zip(*points, strict=True), style, color=_COLOURS[number % len(_COLOURS)], label=name, lw=1.4)
-    highest = max(value for points in curves.values() for _, value in points)
-    axes.set_ylim(lowest, highest + 0.05 * max(highest - lowest, 1e-9))
+    values = [value for points in curves.values() for _, value in points]
+    bottom, top = min(values) if lowest is None else lowest, max(values) if highest is None else highest
+    if is_log:
+        axes.set_yscale("log")
+        axes.set_ylim(bottom / 1.05, top * 1.05)
+        axes.yaxis.set_major_formatter("{x:.3g}")
+        axes.yaxis.set_minor_formatter("{x:.3g}")
+        axes.tick_params(axis="y", which="minor", labelsize=7)
+    else:
+        margin = 0.05 * max(top - bottom, 1e-9)
+        axes.set_ylim(bottom - (margin if lowest is None else 0.0), top + (margin if highest is None else 0.0))
     axes.set(xlabel=x, ylabel=y)
     axes.legend(fontsize=7.5, frameon=False, ncols=1, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return _to_svg(figure)
@@ -78,6 +115,42 @@ def weights_plot(pictures: Mapping[str, Sequence[Sequence[float]]], gold: Sequen
         axes.set_title(name, fontsize=8)
         axes.set_xticks([])
         axes.set_yticks([])
+    figure.tight_layout()
+    return _to_svg(figure)
+
+
+def alignment_plot(pictures: Sequence[AlignmentPicture], *, columns: int = 2) -> str:
+    """Heat maps of word alignments with their words; gold links are ringed.
+
+    Args:
+        pictures: In reading order.
+        columns: Pictures in a line.
+    """
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    lines = (len(pictures) + columns - 1) // columns
+    figure, grid = plt.subplots(lines, columns, figsize=(5.2 * columns, 4.1 * lines), squeeze=False)
+    for axes in grid.flat:
+        axes.set_axis_off()
+    for axes, picture in zip(grid.flat, pictures, strict=False):
+        axes.set_axis_on()
+        axes.imshow(picture.weights, cmap="Blues", vmin=0.0, vmax=1.0, aspect="auto")
+        axes.plot(
+            [source for source, _ in picture.gold],
+            [target for _, target in picture.gold],
+            "o",
+            ms=9,
+            mfc="none",
+            mec="#c2572b",
+            mew=1.3,
+        )
+        axes.set_title(picture.title, fontsize=10)
+        axes.set_xticks(range(len(picture.source)), picture.source, rotation=40, ha="right", fontsize=9)
+        axes.set_yticks(range(len(picture.target)), picture.target, fontsize=9)
+        axes.tick_params(length=0)
     figure.tight_layout()
     return _to_svg(figure)
 

@@ -55,6 +55,7 @@ class GeneratedDeEn:
 
     Attributes:
         seed: Which sentences are drawn.
+        max_words: Longest sentence of either side, punctuation counted; None for all that the grammar makes.
 
     Example:
         >>> pair = GeneratedDeEn(seed=0).pairs("train", 3)[2]
@@ -63,6 +64,13 @@ class GeneratedDeEn:
     """
 
     seed: int = 0
+    max_words: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_words is not None and self.max_words < MIN_LENGTH + 2:
+            raise ValueError(
+                f"max_words must be at least {MIN_LENGTH + 2}, got {self.max_words}: few sentences are shorter"
+            )
 
     def pairs(self, split: Split, size: int) -> list[SentencePair]:
         """The first `size` pairs of a split; no source sentence occurs twice.
@@ -90,12 +98,13 @@ class GeneratedDeEn:
 
     def _candidates(self, split: Split) -> Iterator[SentencePair]:
         """All pairs of a split in their order, repetitions included."""
+        longest = MAX_LENGTH if self.max_words is None else min(MAX_LENGTH, self.max_words)
         number = -1
         while True:
             number += 1
             german, english = draw_sentence(Chooser(f"{self.seed}/{number}"))
             source, target = tuple(token.text for token in german), tuple(token.text for token in english)
-            is_right_size = all(MIN_LENGTH <= len(side) <= MAX_LENGTH for side in (source, target))
+            is_right_size = all(MIN_LENGTH <= len(side) <= longest for side in (source, target))
             if is_right_size and split_of(source, "de") == split and split_of(target, "en") == split:
                 yield SentencePair(source, target, *link(german, english))
 

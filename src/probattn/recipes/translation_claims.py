@@ -1,0 +1,153 @@
+"""The papers' numbers on translation, and what became of their claims on another corpus.
+
+Numbers of Deng et al. 2018 are those of Table 1 and Table 3 (IWSLT14 de-en, exact test perplexity, BLEU, entropy of the
+attention), those of BAM 2020 of Sec. 4.4. They are not reproduced digit by digit here (another corpus, a smaller
+network), so claims are compared as ratios and orders.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from probattn.recipes.report import as_markdown
+from probattn.recipes.results import RowResult, Summary, summarise
+
+
+@dataclass(frozen=True)
+class Published:
+    """A row of a paper: perplexity, BLEU and entropy of the attention; None where it has none."""
+
+    ppl: float | None
+    bleu: float | None
+    entropy: float | None
+
+
+DENG = {
+    "soft": Published(7.03, 32.31, 1.24),
+    "marginal": Published(6.33, 33.08, 0.82),
+    "hard-enum": Published(7.37, 31.40, 0.05),
+    "hard-sample": Published(7.38, 31.00, 0.07),
+    "variational-enum": Published(6.03, 33.10, 0.54),
+    "variational-sample": Published(6.13, 33.09, 0.52),
+    "relaxed-dirichlet": Published(7.58, 30.05, 2.02),
+}
+BAM = {"soft": Published(None, 32.77, None), "bayesian-wc": Published(None, 33.81, None)}
+
+ENTROPY_ORDER = ("hard-enum", "variational-enum", "marginal", "soft", "relaxed-dirichlet")
+
+
+def published_table(results: Sequence[RowResult]) -> str:
+    """Our perplexity, BLEU and entropy beside the paper's, both also as ratios to soft attention, as Markdown."""
+    ours = {metric: summarise(results, metric) for metric in ("ppl", "bleu", "entropy", "parameters")}
+    header = ["row", "seeds", "ppl", "/ soft", "paper", "/ soft", "BLEU", "paper", "entropy", "paper", "parameters"]
+    rows = []
+    for row in ours["ppl"]:
+        paper = DENG.get(row) or BAM.get(row) or Published(None, None, None)
+        ppl = ours["ppl"][row]
+        rows.append(
+            [
+                row,
+                str(ppl.count),
+                str(ppl),
+                _ratio(ppl.mean, ours["ppl"].get("soft")),
+                _number(paper.ppl),
+                "-" if paper.ppl is None else f"{paper.ppl / _soft_ppl():.2f}",
+                str(ours["bleu"][row]),
+                _number(paper.bleu),
+                str(ours["entropy"][row]),
+                _number(paper.entropy),
+                f"{ours['parameters'][row].mean / 1e6:.2f}M",
+            ]
+        )
+    return as_markdown(header, rows)
+
+
+def claims_table(results: Sequence[RowResult]) -> str:
+    """Each claim with the paper's figure, ours, and a verdict, as Markdown; claims without results are left out."""
+    lines = [*_ppl_claims(results), *_entropy_claims(results), *_bleu_claims(results)]
+    return as_markdown(["claim", "paper", "here", "verdict"], lines)
+
+
+def verdict(difference: float, first: Summary, second: Summary) -> str:
+    """Whether a difference that should be negative is: beyond two standard errors, or only in its sign.
+
+    Args:
+        difference: Of the means, first minus second, oriented so that the claim says "negative".
+        first: Over seeds.
+        second: Over seeds.
+    """
+    if min(first.count, second.count) < 2:
+        return ("holds" if difference < 0 else "fails") + " (one seed)"
+    error = math.sqrt(first.spread**2 / first.count + second.spread**2 / second.count)
+    if abs(difference) <= 2.0 * error:
+        return "no difference beyond noise"
+    return "holds" if difference < 0 else "fails"
+
+
+def _ppl_claims(results: Sequence[RowResult]) -> list[list[str]]:
+    ppl = summarise(results, "ppl")
+    soft = ppl.get("soft")
+    lines = []
+    for row in ("marginal", "variational-enum", "variational-sample", "hard-enum", "hard-sample", "relaxed-dirichlet"):
+        if soft is None or row not in ppl:
+            continue
+        is_lower = row.startswith(("marginal", "variational"))
+        sign = 1.0 if is_lower else -1.0
+        paper = DENG[row].ppl or math.nan
+        lines.append(
+            [
+                f"perplexity of {row} {'below' if is_lower else 'above'} soft's",
+                f"x {paper / _soft_ppl():.2f}",
+                f"x {ppl[row].mean / soft.mean:.2f}",
+                verdict(sign * (ppl[row].mean - soft.mean), ppl[row], soft),
+            ]
+        )
+    return lines
+
+
+def _entropy_claims(results: Sequence[RowResult]) -> list[list[str]]:
+    entropy = summarise(results, "entropy")
+    lines = []
+    for low, high in pairwise(ENTROPY_ORDER):
+        if low in entropy and high in entropy:
+            lines.append(
+                [
+                    f"entropy: {low} < {high}",
+                    f"{_number(DENG[low].entropy)} < {_number(DENG[high].entropy)}",
+                    f"{entropy[low].mean:.2f}, {entropy[high].mean:.2f}",
+                    verdict(entropy[low].mean - entropy[high].mean, entropy[low], entropy[high]),
+                ]
+            )
+    return lines
+
+
+def _bleu_claims(results: Sequence[RowResult]) -> list[list[str]]:
+    bleu = summarise(results, "bleu")
+    lines = []
+    for row, papers in (("marginal", DENG), ("variational-enum", DENG), ("bayesian-wc", BAM)):
+        if row in bleu and "soft" in bleu:
+            gain = (papers[row].bleu or math.nan) - (papers["soft"].bleu or math.nan)
+            lines.append(
+                [
+                    f"BLEU of {row} above soft's",
+                    f"{gain:+.2f}",
+                    f"{bleu[row].mean - bleu['soft'].mean:+.2f}",
+                    verdict(bleu["soft"].mean - bleu[row].mean, bleu["soft"], bleu[row]),
+                ]
+            )
+    return lines
+
+
+def _soft_ppl() -> float:
+    ppl = DENG["soft"].ppl
+    assert ppl is not None
+    return ppl
+
+
+def _ratio(value: float, reference: Summary | None) -> str:
+    return "-" if reference is None else f"{value / reference.mean:.2f}"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
