@@ -173,6 +173,7 @@ def test_wrong_models_are_named(trained: Trained, tmp_path: Path) -> None:
         (["translate", "MODEL", "--input", "absent.de"], "absent.de does not exist"),
         (["translate", "MODEL", "--input", "latin.de"], "latin.de, line 2"),
         (["translate", "MODEL", "--input", "empty.de"], "empty.de is empty"),
+        (["translate", "MODEL", "--input", "long.de"], "line 1 has 10,000 words"),
         (["translate", "MODEL", "--input", "one.de", "--num_best", "0"], "--num_best must be at least 1"),
         (["translate", "MODEL", "--input", "one.de", "--num_best", "4", "--beam_size", "2"], "at most 2 translations"),
         (["translate", "MODEL", "--input", "one.de", "--test_with", "kmax"], "expected soft, exact or kmax:K"),
@@ -186,6 +187,7 @@ def test_wrong_words_are_named(trained: Trained, tmp_path: Path, words: list[str
     (tmp_path / "latin.de").write_bytes("hund\nmüde\n".encode("latin-1"))
     (tmp_path / "empty.de").write_bytes(b"")
     (tmp_path / "one.de").write_text("der hund\n")
+    (tmp_path / "long.de").write_text("hund " * 10_000 + "\n")
     (tmp_path / "two.en").write_text("the dog\nthe cat\n")
     places = {"MODEL": str(trained.run)}
     full = [places.get(word, str(tmp_path / word) if re.search(r"\.(de|en)$", word) else word) for word in words]

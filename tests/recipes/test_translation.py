@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+import probattn
 from probattn.recipes.recipe import Run
 from probattn.recipes.translation import RECIPE, engine_stages, train
 from probattn.recipes.translation_data import CorpusSettings, load_corpus
@@ -69,3 +70,11 @@ def test_the_effective_kl_gradient_is_logged(files: tuple[Path, Path], tmp_path:
     assert with_kl.metrics["effective_kl_gradient"] > 0.0
     without = train(job("marginal", files, tmp_path / "p", **{"trainer.log_every": 2}))
     assert without.metrics["effective_kl_gradient"] == 0.0
+
+
+def test_lower_case_is_the_models_business(files: tuple[Path, Path], tmp_path: Path) -> None:
+    run = job("marginal", files, tmp_path, **{"corpus.lowercase": "true"})
+    train(run)
+    translator = probattn.load(tmp_path)
+    assert translator.translate(["DER Hund"])[0][0].text == translator.translate(["der hund"])[0][0].text
+    assert translator.score(["DER Hund"], ["THE dog"]) == translator.score(["der hund"], ["the dog"])

@@ -12,10 +12,9 @@ from probattn.cli.models import open_translator
 from probattn.core import Estimator
 from probattn.data import alignment_gold
 from probattn.data.alignment_gold import AlignedText, read_pharaoh
-from probattn.data.batches import EncodedText
 from probattn.data.parallel import ParallelText, read_parallel
 from probattn.recipes.comparison import write_atomically
-from probattn.recipes.translation_data import Corpus, load_corpus
+from probattn.recipes.translation_data import Corpus, load_corpus, lowercased
 from probattn.recipes.translation_eval import estimator_by_name, evaluate_model, predictive_metrics, translation_metrics
 from probattn.recipes.translator import Translator
 
@@ -79,9 +78,9 @@ def _text(translator: Translator, arguments: Namespace) -> tuple[Corpus, str]:
 
 
 def _corpus(translator: Translator, text: ParallelText, gold: AlignedText | None) -> Corpus:
-    encoded = EncodedText.from_text(text, translator.subwords.tokenizer)
     links = None if gold is None else list(zip(gold.sure, gold.possible, strict=True))
-    return Corpus({"test": text}, {"test": encoded}, translator.subwords, links)
+    cased = lowercased(text) if translator.settings.corpus.lowercase else text
+    return Corpus({"test": cased}, {"test": translator.encode(text)}, translator.subwords, links)
 
 
 def _long(translator: Translator, corpus: Corpus, split: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from jsonargparse import ArgumentParser, Namespace
 from probattn.cli.command import Command
 from probattn.cli.models import input_lines, open_translator, put_lines
 from probattn.data.alignment_gold import format_pharaoh
+from probattn.data.parallel import split_words
 from probattn.recipes.translation_eval import estimator_by_name
 from probattn.recipes.translation_search import Translation
 
@@ -36,6 +37,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--test_with", default=None, help="soft, exact or kmax:K; as the row was tested by default")
     parser.add_argument("--scores", action="store_true", help="give score and log-probability too")
     parser.add_argument("--alignments", action="store_true", help="give word alignments too")
+    parser.add_argument("--max_words", type=int, default=1000, help="longer lines are refused: time grows with them")
     parser.add_argument("--format", choices=["text", "json"], default="text", help="of the output")
 
 
@@ -48,6 +50,7 @@ def _run(arguments: Namespace) -> None:
     if "beam_size" not in changes and arguments.num_best > decoding.beam_size:
         decoding = replace(decoding, beam_size=arguments.num_best)
     sentences = input_lines(arguments.input)
+    _require_short(sentences, arguments.max_words)
     found = translator.translate(
         sentences,
         num_best=arguments.num_best,
@@ -57,6 +60,16 @@ def _run(arguments: Namespace) -> None:
     )
     lines = [line for number, best in enumerate(found) for line in _lines(number, best, arguments)]
     put_lines(lines, arguments.output)
+
+
+def _require_short(sentences: Sequence[str], max_words: int) -> None:
+    for number, sentence in enumerate(sentences, 1):
+        count = len(split_words(sentence))
+        if count > max_words:
+            raise ValueError(
+                f"line {number} has {count:,} words, more than --max_words {max_words:,}; is it one sentence? "
+                "Split it, or raise --max_words"
+            )
 
 
 def _lines(number: int, best: Sequence[Translation], arguments: Namespace) -> list[str]:

@@ -1,7 +1,7 @@
 """Corpora of the translation recipe: text, subwords, batches and, for the generated corpus, gold alignments."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
@@ -34,6 +34,8 @@ class CorpusSettings:
     """files: target side."""
     vocabulary_size: int = 4000
     """Joint subword types of both languages; the softmax runs over those of the target side."""
+    lowercase: bool = False
+    """Whether the text is lower-cased first, here and when the trained model is handed text."""
     seed: int = 0
     """Of the generated corpus and of the order of batches."""
 
@@ -55,12 +57,20 @@ class Corpus:
 def load_corpus(settings: CorpusSettings, subwords: Subwords | None = None) -> Corpus:
     """Read or make the text, learn the subwords (unless a trained model's are given) and encode everything."""
     texts, gold = _texts(settings)
+    if settings.lowercase:
+        texts = {split: lowercased(text) for split, text in texts.items()}
     if subwords is None:
         train = texts["train"]
         tokenizer = train_bpe([*train.source, *train.target], vocabulary_size=settings.vocabulary_size)
         subwords = Subwords(tokenizer, target_types(tokenizer, train.target))
     encoded = {split: EncodedText.from_text(text, subwords.tokenizer) for split, text in texts.items()}
     return Corpus(texts, encoded, subwords, gold)
+
+
+def lowercased(text: ParallelText) -> ParallelText:
+    """The same pairs in lower case."""
+    source, target = (tuple(line.lower() for line in side) for side in (text.source, text.target))
+    return replace(text, source=source, target=target)
 
 
 def _texts(settings: CorpusSettings) -> tuple[dict[str, ParallelText], list[tuple[Links, Links]] | None]:

@@ -21,6 +21,7 @@ from probattn.recipes.translation_alignment import (
     available_aligners,
     word_links,
 )
+from probattn.recipes.translation_data import lowercased
 from probattn.recipes.translation_eval import predictive_bound
 from probattn.recipes.translation_run import batches_of, run
 from probattn.recipes.translation_search import DecodingSettings, Translation, search
@@ -79,7 +80,7 @@ class Translator:
         return search(
             self.model,
             self.subwords,
-            [self.subwords.tokenizer.encode(sentence) for sentence in sentences],
+            [self.subwords.tokenizer.encode(self._cased(sentence)) for sentence in sentences],
             estimator=estimator or self.settings.test_estimator,
             settings=decoding or self.settings.decoding,
             num_best=num_best,
@@ -129,6 +130,11 @@ class Translator:
                 scores[row] = value
         return scores
 
+    def encode(self, text: ParallelText) -> EncodedText:
+        """A parallel text in the model's subwords."""
+        cased = lowercased(text) if self.settings.corpus.lowercase else text
+        return EncodedText.from_text(cased, self.subwords.tokenizer)
+
     def save(self, folder: Path, plain: Mapping[str, Any]) -> Path:
         """Write config.json, model.safetensors, tokenizer.json and outputs.json; all or nothing.
 
@@ -140,8 +146,10 @@ class Translator:
         return save_model_folder(self.model, folder, config=config, files=self.subwords.files())
 
     def _encoded(self, source: Sequence[str], target: Sequence[str]) -> EncodedText:
-        text = ParallelText(tuple(source), tuple(target), name="these pairs")
-        return EncodedText.from_text(text, self.subwords.tokenizer)
+        return self.encode(ParallelText(tuple(source), tuple(target), name="these pairs"))
+
+    def _cased(self, sentence: str) -> str:
+        return sentence.lower() if self.settings.corpus.lowercase else sentence
 
 
 def load_translator(settings: TranslationSettings, folder: Path) -> Translator:
