@@ -22,8 +22,10 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e ".[dev,docs]"
 	touch $@
 
-demo: $(STAMP)  ## train every method on key-value recall; report in runs/recall/
-	$(BIN)/probattn compare recall
+DEMO_ROWS := soft marginal hard-enum variational-enum variational-sample bayesian-wc
+
+demo: $(STAMP)  ## train six kinds of attention to translate; report in runs/translation/demo/
+	$(BIN)/probattn compare translation --rows $(DEMO_ROWS)
 
 test: lint types  ## lint, type check and the default test suite
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)

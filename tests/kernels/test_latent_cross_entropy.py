@@ -44,7 +44,9 @@ def credit_of(bound: Bound, draw: Draw):  # type: ignore[no-untyped-def]
 def chunks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
-    monkeypatch.setattr(sys.modules["probattn.kernels.latent_cross_entropy"], "_CHUNK_LOGITS", request.param * V)
+    module = sys.modules["probattn.kernels.latent_cross_entropy"]
+    monkeypatch.setattr(module, "_CHUNK_LOGITS", request.param * V)
+    monkeypatch.setattr(module, "_MIN_ROWS", 1)
 
 
 @pytest.mark.usefixtures("chunks")
@@ -110,6 +112,26 @@ def test_skipping_leaves_out_what_it_says() -> None:
     assert torch.equal(skipped[0][2:], torch.zeros(2, N, D))
     assert torch.allclose(skipped[0][:2], exact[0][:2], atol=1e-6)
     assert 0.0 < float((skipped[1] - exact[1]).abs().max()) < 1e-2
+
+
+def test_a_second_backward_pass_gives_the_same_gradients() -> None:
+    hidden, weight, bias, target, draw = problem()
+    log_lik = latent_cross_entropy(hidden, weight, bias=bias, target=target, credit=credit_of(Elbo(), draw))
+    loss = objective(Elbo(), draw, log_lik)
+    first, second = (torch.autograd.grad(loss, [hidden, weight, bias], retain_graph=True) for _ in range(2))
+    for one, other in zip(first, second, strict=True):
+        assert torch.allclose(one, other, atol=1e-6)
+
+
+def test_particles_without_credit_cost_no_gradient() -> None:
+    hidden, weight, bias, target, _ = problem()
+    log_weight = torch.tensor([0.0, -torch.inf, -torch.inf, -torch.inf]).unsqueeze(-1).expand(K, N)
+    draw = Draw(None, None, log_weight, log_weight, log_weight)
+    ours = latent_cross_entropy(hidden, weight, bias=bias, target=target, credit=credit_of(Elbo(), draw))
+    grads = torch.autograd.grad(ours[0].sum(), [hidden, weight, bias])
+    expected = torch.autograd.grad(plain(hidden, weight, bias, target)[0].sum(), [hidden, weight, bias])
+    for mine, theirs in zip(grads, expected, strict=True):
+        assert torch.allclose(mine, theirs, atol=1e-5)
 
 
 def test_no_bias_and_half_precision_inputs() -> None:

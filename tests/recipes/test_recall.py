@@ -118,6 +118,7 @@ def test_summary_over_seeds() -> None:
     assert list(summary) == ["a", "b"]
     assert (summary["a"].mean, summary["a"].count) == (2.0, 2)
     assert str(summary["a"]) == "2 ± 1" and str(summary["b"]) == "5"
+    assert str(summarise([result("c", 0, 491_288.0)], "nll")["c"]) == "491,288"
 
 
 def test_command_line_lists_rows(capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,6 +23,8 @@ Credit = Callable[[Tensor, slice], Tensor]
 
 # Logits that exist at a time: 8 MB in float32.
 _CHUNK_LOGITS = 2_000_000
+# A product of fewer rows than this leaves the processor waiting for the weight.
+_MIN_ROWS = 256
 # exp of plus or minus this, and sums of such, are far from the ends of float32.
 _SAFE_LOGIT = 60.0
 # Gradients from above must be a multiple of the credit up to this share of the largest one, else they are recomputed.
@@ -108,6 +110,7 @@ class _LatentCrossEntropy(torch.autograd.Function):
         hidden, weight, bias, target, given = ctx.saved_tensors
         kept: _Gradients | None = ctx.gradients
         proportion = None if kept is None else _proportion(grad, given)
+        ctx.gradients = None  # scaled in place below, so a second backward pass recomputes
         if kept is not None and proportion is not None:
             gradients, scale = kept, proportion
         else:
@@ -117,9 +120,9 @@ class _LatentCrossEntropy(torch.autograd.Function):
                 chunk = readout.chunk(hidden[:, targets], target[targets])
                 gradients.add(chunk, grad[:, targets], targets=targets, skip_below=0.0)
         return (
-            (gradients.hidden * scale).to(hidden.dtype),
-            (gradients.weight * scale).to(weight.dtype),
-            None if bias is None or gradients.bias is None else (gradients.bias * scale).to(bias.dtype),
+            gradients.hidden.mul_(scale).to(hidden.dtype),
+            gradients.weight.mul_(scale).to(weight.dtype),
+            None if bias is None or gradients.bias is None else gradients.bias.mul_(scale).to(bias.dtype),
             None,
             None,
             None,
@@ -202,7 +205,8 @@ class _Gradients:
         words = self.target[targets]
         hidden, scores, norm, flat_credit = chunk.hidden, chunk.unnormalised, chunk.norm, credit.flatten()
         kept = None
-        if skip_below > 0.0:
+        # A baseline has no credit at all. A GPU is not asked: it would have to wait for the answer.
+        if skip_below > 0.0 or (credit.device.type == "cpu" and not bool(credit.all())):
             kept = (flat_credit.abs() > skip_below).nonzero().squeeze(-1)  # rows worth a gradient
             hidden, scores, norm, flat_credit = hidden[kept], scores[kept], norm[kept], flat_credit[kept]
             credit = torch.where(credit.abs() > skip_below, credit, 0.0)
@@ -221,7 +225,7 @@ class _Gradients:
 
 def _chunks(hidden: Tensor, weight: Tensor) -> list[slice]:
     particles, targets = hidden.shape[:2]
-    size = max(1, _CHUNK_LOGITS // max(1, particles * weight.shape[0]))
+    size = max(1, _CHUNK_LOGITS // max(1, particles * weight.shape[0]), -(-_MIN_ROWS // max(1, particles)))
     return [slice(start, min(start + size, targets)) for start in range(0, targets, size)]
 
 

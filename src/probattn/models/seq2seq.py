@@ -267,5 +267,6 @@ class Seq2Seq(nn.Module):
         draw = self.weights.predict(given, estimator).draw
         context = encoded.memory.support.read(draw, encoded.readout_values)  # (K, B, 1, R)
         logits = self.readout.logits(self.readout.hidden(query.unsqueeze(1), context)).squeeze(2)  # (K, B, V)
-        mixed = torch.logsumexp(draw.log_weight + torch.log_softmax(logits.float(), dim=-1), dim=0)
-        return mixed, draw
+        # Mixed as probabilities, which takes half the passes over (K, B, V); what is below float32's smallest is that.
+        probs = torch.softmax(logits.float(), dim=-1).mul_(draw.log_weight.exp()).sum(dim=0)
+        return probs.clamp_(min=torch.finfo(probs.dtype).tiny).log(), draw

@@ -43,7 +43,9 @@ class Summary:
     count: int
 
     def __str__(self) -> str:
-        """The mean with three significant digits, and the spread where there are several seeds."""
+        """The mean with three significant digits, or all before the point; the spread where there are several seeds."""
+        if 1e3 <= abs(self.mean) < 1e9:
+            return f"{self.mean:,.0f}" + (f" ± {self.spread:,.0f}" if self.spread > 0.0 else "")
         if self.count == 1:
             return f"{self.mean:.3g}"
         return f"{self.mean:.3g} ± {self.spread:.1g}"

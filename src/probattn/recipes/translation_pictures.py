@@ -23,19 +23,21 @@ def alignment_examples(translator: Translator, corpus: Corpus) -> list[dict[str,
     """The same test sentences for every row, each with word-by-word weights of everything the model can align by.
 
     Returns:
-        For each sentence: source and target words, "weights" as {aligner: rows of target words}, and gold links where
-        they are known.
+        For each sentence: source and target words, the model's "translation", "weights" as {aligner: rows of target
+        words}, and gold links where they are known.
     """
     text = corpus.texts["test"]
     rows = _suitable(text.source, text.target)
+    translations = translator.translate([text.source[row] for row in rows])
     examples: list[dict[str, Any]] = [
         {
             "source": split_words(text.source[row]),
             "target": split_words(text.target[row]),
+            "translation": best[0].text,
             "weights": {},
             "gold": [] if corpus.gold is None else sorted(corpus.gold[row][0]),
         }
-        for row in rows
+        for row, best in zip(rows, translations, strict=True)
     ]
     tokenizer = corpus.subwords.tokenizer
     for aligner in available_aligners(translator.model):

@@ -33,12 +33,14 @@ COLUMNS = (
     Column("train_seconds", "seconds"),
 )
 
+_LATENT = ("marginal", "variational-enum", "variational-sample", "hard-enum", "hard-sample")
 _TABLE_TEXT = (
     "Perplexities count end-of-sentence tokens. 'test ppl' is exact for categorical alignments, of the plug-in weights "
     "for soft and Bayesian rows, and of a mixture over draws for relaxed rows; 'elbo_ppl' and 'iw_ppl' (20 draws) are "
     "upper bounds of it. AER is the alignment error rate against gold links: p is the prior, which decoding sees; q "
     "the inference network, which has seen the target; 'exact' the prior weighed by how well each position explains "
-    "the word. 'KL gradient' is the norm of the weighted KL's gradient over the likelihood's, at the end of training."
+    "the word. 'KL gradient' is the norm of the weighted KL's gradient over the likelihood's, at the end of training. "
+    "Bayesian rows train with a KL weight of 0.01, but 'elbo_ppl' counts the whole KL of their unnormalised weights."
 )
 
 
@@ -120,16 +122,31 @@ def _pictures(by_row: Mapping[str, RowResult]) -> list[Section]:
                 alignment_plot(_compared([(by_row[row], "prior"), (by_row[row], "posterior")])),
             )
         )
-    latent = [row for row in ("variational-enum", "variational-sample", "marginal", "hard-enum") if row in by_row]
+    latent = [row for row in _LATENT if row in by_row and _has(by_row[row], "prior")]
     if "soft" in by_row and latent and _has(by_row["soft"], "prior"):
+        best = min(latent, key=lambda row: by_row[row].metrics["ppl"])
         sections.append(
             Section(
-                f"Soft attention and a latent alignment (soft, {latent[0]})",
-                "The weights that decoding sees, of the same sentences.",
-                alignment_plot(_compared([(by_row["soft"], "prior"), (by_row[latent[0]], "prior")])),
+                f"Soft attention and a latent alignment (soft, {best})",
+                "The weights that decoding sees, of the same sentences; of the latent rows the one with the lowest "
+                "perplexity.",
+                alignment_plot(_compared([(by_row["soft"], "prior"), (by_row[best], "prior")])),
             )
         )
-    return sections
+    return [*sections, *_translations(by_row)]
+
+
+def _translations(by_row: Mapping[str, RowResult]) -> list[Section]:
+    """What every row makes of the same sentences."""
+    having = {row: result for row, result in by_row.items() if result.examples and "translation" in result.examples[0]}
+    if not having:
+        return []
+    examples = next(iter(having.values())).examples
+    lines = [["source", *(" ".join(example["source"]) for example in examples)]]
+    lines += [["reference", *(" ".join(example["target"]) for example in examples)]]
+    lines += [[row, *(example["translation"] for example in result.examples)] for row, result in having.items()]
+    header = ["", *(f"sentence {number}" for number in range(1, len(examples) + 1))]
+    return [Section("The same sentences translated", "The best hypothesis of each row.", render_table(header, lines))]
 
 
 def _has(result: RowResult, aligner: str) -> bool:
