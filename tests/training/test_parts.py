@@ -14,9 +14,9 @@ import torch
 from torch import nn
 
 from probattn.core import Pathwise, RunningMean, ScoreFunction
-from probattn.training import Stage, TrainerSettings, effective_kl_gradient
+from probattn.training import CheckpointError, Stage, TrainerSettings, effective_kl_gradient
 from probattn.training.distributed import Processes
-from probattn.training.fingerprint import make_fingerprint
+from probattn.training.fingerprint import check_fingerprint, make_fingerprint
 from probattn.training.interrupt import Interrupt
 from probattn.training.journal import Journal, LogSums
 from probattn.training.optim import Clock, Selection, build_optimizer, set_learning_rate, set_trainable
@@ -52,6 +52,11 @@ class TestSettings:
 
     def test_free_settings_exist(self) -> None:
         assert set(TrainerSettings.__dataclass_fields__) >= FREE_SETTINGS
+
+    def test_free_settings_of_an_older_checkpoint_do_not_count(self) -> None:
+        check_fingerprint({"settings.seed": 1, "settings.save_every": 7}, {"settings.seed": 1}, Path("run"))
+        with pytest.raises(CheckpointError, match="settings.seed: 1 in the checkpoint, 2 now"):
+            check_fingerprint({"settings.seed": 1, "settings.save_every": 7}, {"settings.seed": 2}, Path("run"))
 
 
 class TestStage:

@@ -44,8 +44,9 @@ def _text(value: Any) -> Any:
 
 def check_fingerprint(saved: Mapping[str, Any], current: Mapping[str, Any], folder: Path) -> None:
     """Raise a CheckpointError that names the keys in which a checkpoint and this run differ."""
+    free = {f"settings.{name}" for name in FREE_SETTINGS}  # an older version may have written one that is free by now
     lines = []
-    for key in sorted({*saved, *current}):
+    for key in sorted({*saved, *current} - free):
         if key not in current:
             lines.append(f"{key}: {saved[key]!r} in the checkpoint, absent now")
         elif key not in saved:
