@@ -1,5 +1,10 @@
 """The translation recipe on a toy language: every row trains, resumes, evaluates; wrong input is named."""
 
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -78,3 +83,35 @@ def test_lower_case_is_the_models_business(files: tuple[Path, Path], tmp_path: P
     translator = probattn.load(tmp_path)
     assert translator.translate(["DER Hund"])[0][0].text == translator.translate(["der hund"])[0][0].text
     assert translator.score(["DER Hund"], ["THE dog"]) == translator.score(["der hund"], ["the dog"])
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="the children of a process are listed in /proc")
+def test_workers_end_with_the_command(files: tuple[Path, Path], tmp_path: Path) -> None:
+    settings = {"corpus.name": "files", "corpus.src": files[0], "corpus.tgt": files[1], **SMALL, "epochs": 10_000}
+    words = [f"{name}={value}" for name, value in settings.items()]
+    command = ["-m", "probattn.cli", "compare", "translation", "--rows", "soft", "--output", str(tmp_path)]
+    process = subprocess.Popen([sys.executable, *command, "--set", *words], stderr=subprocess.DEVNULL)
+    log = tmp_path / "runs" / "soft-seed0" / "log.jsonl"
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    try:
+        wait_for(lambda: log.exists() and log.stat().st_size > 0)
+        worker = max(int(number) for number in children.read_text().split())  # the other is the resource tracker
+    finally:
+        process.kill()
+        process.wait()
+    wait_for(lambda: not is_alive(worker))
+
+
+def wait_for(is_done: Callable[[], bool], *, seconds: float = 120.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not is_done():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.2)
+
+
+def is_alive(process_id: int) -> bool:
+    try:
+        os.kill(process_id, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -8,9 +8,13 @@ import hashlib
 import importlib
 import json
 import multiprocessing
+import os
 import platform
+import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
@@ -24,6 +28,8 @@ from tqdm import tqdm
 from probattn import __version__
 from probattn.recipes.recipe import Recipe, Run
 from probattn.recipes.results import RowResult
+
+_IS_BUSY = threading.Event()  # whether this worker trains
 
 
 @dataclass(frozen=True)
@@ -77,7 +83,7 @@ def compare(comparison: Comparison, *, workers: int) -> str:
     # fork would copy torch's thread pools, which then hang
     context = multiprocessing.get_context("spawn")
     name, scale, overrides, output = comparison.recipe.name, comparison.scale, comparison.overrides, comparison.output
-    with ProcessPoolExecutor(max_workers=max(1, workers), mp_context=context) as pool:
+    with ProcessPoolExecutor(max_workers=max(1, workers), mp_context=context, initializer=_end_with_parent) as pool:
         running = {pool.submit(_run_job, name, scale, dict(overrides), output, *job): job for job in waiting}
         for future in tqdm(as_completed(running), total=len(running), desc="rows", file=sys.stderr):
             result = future.result()
@@ -101,11 +107,30 @@ def write_atomically(path: Path, text: str) -> None:
     partial.replace(path)
 
 
+def _end_with_parent() -> None:
+    """Have this worker save and stop when the command that started it is gone, e.g. killed."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os.kill(os.getpid(), signal.SIGTERM)  # a training run saves first
+        while _IS_BUSY.is_set():
+            time.sleep(0.2)
+        os._exit(1)  # nobody is left to ask for more work or to hear of an error
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 def _run_job(name: str, scale: str | None, overrides: dict[str, Any], output: Path, row: str, seed: int) -> RowResult:
-    torch.set_num_threads(1)
-    recipe = recipe_by_name(name)
-    settings, plain = recipe.load(recipe.configs(row, scale), {**overrides, "seed": seed})
-    return recipe.train(Run(settings, plain, output / "runs" / f"{row}-seed{seed}", show_progress=False))
+    _IS_BUSY.set()
+    try:
+        torch.set_num_threads(1)
+        recipe = recipe_by_name(name)
+        settings, plain = recipe.load(recipe.configs(row, scale), {**overrides, "seed": seed})
+        return recipe.train(Run(settings, plain, output / "runs" / f"{row}-seed{seed}", show_progress=False))
+    finally:
+        _IS_BUSY.clear()
 
 
 def _finished(comparison: Comparison) -> tuple[dict[tuple[str, int], RowResult], list[tuple[str, int]]]:
