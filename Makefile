@@ -34,7 +34,7 @@ lint: $(STAMP)  ## ruff: rules and formatting
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: $(STAMP)  ## mypy: strict on core, distributions, kernels, nn, metrics
+types: $(STAMP)  ## mypy: strict on all but recipes and the command line
 	$(BIN)/mypy
 
 format: $(STAMP)  ## let ruff repair what it can
