@@ -5,6 +5,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from probattn.training import CheckpointError
 
 __all__ = ["load"]
@@ -28,12 +30,18 @@ def load(path: str | Path) -> Any:
     config_file = folder / "config.json"
     try:
         config = json.loads(config_file.read_text(encoding="utf-8"))
-        name, plain = config["recipe"], config["settings"]
+        name, plain = str(config["recipe"]), dict(config["settings"])
     except FileNotFoundError as error:
         hint = " Its run has not ended: go on with it first." if (folder / "checkpoints").exists() else ""
         raise CheckpointError(f"{folder} is no model folder: it has no config.json.{hint}") from error
-    except (OSError, json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
+    except (OSError, json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{config_file} is no configuration of probattn, or was cut off: {error!r}") from error
+    with torch.random.fork_rng(devices=[]):  # building a network draws its first weights
+        return _open(folder, name, plain)
+
+
+def _open(folder: Path, name: str, plain: dict[str, Any]) -> Any:
+    config_file = folder / "config.json"
     try:
         recipe = importlib.import_module(f"probattn.recipes.{name}").RECIPE
         settings = recipe.build(plain)

@@ -144,6 +144,58 @@ def test_no_bias_and_half_precision_inputs() -> None:
     assert torch.allclose(ours, expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("skip_below", [0.0, 1e-3])
+def test_autocast_changes_nothing(dtype: torch.dtype, skip_below: float) -> None:
+    hidden, weight, bias, target, _ = problem(scale=5.0)
+    log_weight = torch.tensor([0.0, -1.0, -9.0, -torch.inf]).log_softmax(0).unsqueeze(-1).expand(K, N)
+    draw = Draw(None, None, log_weight, log_weight, log_weight)
+
+    def gradients() -> tuple[Tensor, ...]:
+        ours = latent_cross_entropy(
+            hidden, weight, bias=bias, target=target, credit=credit_of(Elbo(), draw), skip_below=skip_below
+        )
+        return torch.autograd.grad((draw.log_weight.exp()[:3] * ours[:3]).sum(), [hidden, weight, bias])
+
+    expected = gradients()
+    with torch.autocast("cpu", dtype):
+        mine = gradients()
+    for one, other in zip(mine, expected, strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("scale", [0.9, 1.1])
+def test_both_sides_of_the_safe_logit_agree(scale: float) -> None:
+    weight, bias = torch.eye(3), torch.zeros(3)
+    hidden = (60.0 * scale * torch.tensor([[[1.0, 0.0, 0.0], [0.0, -1.0, 0.0]]])).requires_grad_()
+    target = torch.tensor([0, 1])
+    ours = latent_cross_entropy(hidden, weight, bias=bias, target=target)
+    expected = plain(hidden, weight, bias, target)
+    assert torch.allclose(ours, expected, rtol=1e-5)
+    assert torch.allclose(
+        torch.autograd.grad(ours.sum(), hidden)[0], torch.autograd.grad(expected.sum(), hidden)[0], atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (2, 0)])
+def test_nothing_to_read_out(shape: tuple[int, int]) -> None:
+    hidden = torch.zeros(*shape, D, requires_grad=True)
+    weight = torch.zeros(V, D, requires_grad=True)
+    target = torch.zeros(shape[1], dtype=torch.int64)
+    ours = latent_cross_entropy(hidden, weight, bias=None, target=target, credit=lambda log_lik, _: log_lik)
+    assert ours.shape == shape
+    ours.sum().backward()
+    assert hidden.grad is not None and hidden.grad.shape == hidden.shape
+
+
+def test_no_gradients_are_formed_without_grad_mode() -> None:
+    hidden, weight, bias, target, _ = problem()
+    asked = []
+    with torch.no_grad():
+        latent_cross_entropy(hidden, weight, bias=bias, target=target, credit=lambda *args: asked.append(args))  # type: ignore[arg-type, func-returns-value]
+    assert not asked
+
+
 def test_wrong_shapes_are_named() -> None:
     with pytest.raises(ValueError, match=r"expected hidden \(K, N, D\)"):
         latent_cross_entropy(torch.zeros(2, 3), torch.zeros(4, 3), bias=None, target=torch.zeros(2, dtype=torch.long))

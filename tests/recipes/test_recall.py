@@ -127,3 +127,16 @@ def test_command_line_lists_rows(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(row in listed for row in RECIPE.rows)
     cli.main([])
     assert "probattn compare translation" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--num_seeds", "0"], "num_seeds must be at least 1"),
+        (["--set", "seed=7"], "say how many with --num_seeds"),
+        (["--set", "updatez=7"], "updatez"),
+    ],
+)
+def test_wrong_comparisons_are_named(words: list[str], message: str, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=message):
+        cli.main(["compare", "recall", "--rows", "soft", "--output", str(tmp_path), *words])

@@ -58,7 +58,9 @@ def main(arguments: list[str] | None = None) -> None:
         sys.stderr.close()
     except KeyboardInterrupt:
         raise SystemExit("probattn: interrupted") from None
-    except (ValueError, RuntimeError, OSError, ImportError) as error:
+    except Exception as error:
         if os.environ.get("PROBATTN_TRACEBACK"):
             raise
-        raise SystemExit(f"probattn: {error}") from error
+        is_expected = isinstance(error, ValueError | TypeError | RuntimeError | OSError | ImportError)
+        text = str(error) if is_expected else f"{type(error).__name__}: {error} (PROBATTN_TRACEBACK=1 shows where)"
+        raise SystemExit(f"probattn: {text}") from error

@@ -9,10 +9,11 @@ from jsonargparse import ArgumentParser, DefaultHelpFormatter, Namespace
 
 __all__ = ["RECIPES", "Command", "HelpFormatter", "settings_first", "settings_of"]
 
-_SETTING = re.compile(r"[A-Za-z_][\w.]*=")
-
 RECIPES = ("recall", "translation")
 """Recipes that can be trained."""
+
+_SETTING = re.compile(r"[A-Za-z_][\w.]*=")
+_ROW = re.compile(rf"({'|'.join(RECIPES)})/")
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter, DefaultHelpFormatter):
@@ -45,16 +46,25 @@ class Command:
 
 
 def settings_first(words: list[str]) -> list[str]:
-    """The same words with name=value ones right behind the first, wherever they stood.
+    """The same words with RECIPE/ROW and then the name=value ones in front, wherever they stood.
 
     argparse takes positional words in one stretch, so it would refuse those behind an option.
 
     Example:
-        >>> settings_first(["translation/soft", "--scale", "demo", "seed=1"])
-        ['translation/soft', 'seed=1', '--scale', 'demo']
+        >>> settings_first(["--scale", "demo", "translation/soft", "--output", "run", "seed=1"])
+        ['translation/soft', 'seed=1', '--scale', 'demo', '--output', 'run']
     """
-    settings = [word for word in words[1:] if _SETTING.match(word)]
-    return [*words[:1], *settings, *(word for word in words[1:] if not _SETTING.match(word))]
+    settings = [word for word in words if _SETTING.match(word)]
+    others = [word for word in words if not _SETTING.match(word)]
+    free = [
+        place for place, word in enumerate(others) if _ROW.match(word) and not _is_option(others[place - 1 : place])
+    ]
+    row = [others.pop(free[0])] if free else others[:1]
+    return [*row, *settings, *(others if free else others[1:])]
+
+
+def _is_option(words: list[str]) -> bool:
+    return bool(words) and words[0].startswith("--") and "=" not in words[0]
 
 
 def settings_of(words: list[str]) -> dict[str, str]:

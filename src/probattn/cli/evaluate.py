@@ -15,8 +15,9 @@ from probattn.data.alignment_gold import AlignedText, read_pharaoh
 from probattn.data.parallel import ParallelText, read_parallel
 from probattn.recipes.comparison import write_atomically
 from probattn.recipes.translation_data import Corpus, load_corpus, lowercased
-from probattn.recipes.translation_eval import estimator_by_name, evaluate_model, predictive_metrics, translation_metrics
+from probattn.recipes.translation_eval import estimator_by_name, ppl_kind, predictive_metrics, translation_metrics
 from probattn.recipes.translator import Translator
+from probattn.training.randomness import EVALUATION, seeded
 
 __all__ = ["COMMAND"]
 
@@ -33,7 +34,7 @@ soft. Everything is printed as JSON, one object a way of predicting."""
 
 def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("model", type=Path, help="folder of a run or of a trained model")
-    parser.add_argument("--split", choices=["valid", "test"], default="test", help="of the text it was trained for")
+    parser.add_argument("--split", choices=["valid", "test"], default=None, help="of the text it was trained for; test")
     parser.add_argument("--src", type=Path, default=None, help="source side of another text")
     parser.add_argument("--tgt", type=Path, default=None, help="target side of another text")
     parser.add_argument("--gold", type=Path, default=None, help="its gold links in Pharaoh format")
@@ -51,7 +52,7 @@ def _run(arguments: Namespace) -> None:
     results = (
         {name: _short(translator, corpus, split, way) for name, way in ways.items()}
         if ways
-        else {"own": _long(translator, corpus, split)}
+        else {"own": dict(translator.evaluate(corpus, split=split))}
     )
     record = {"model": str(arguments.model), "text": corpus.texts[split].name, "results": results}
     text = json.dumps(record, indent=1)
@@ -65,6 +66,8 @@ def _text(translator: Translator, arguments: Namespace) -> tuple[Corpus, str]:
     given = [name for name in ("src", "tgt") if arguments[name] is not None]
     if len(given) == 1 or (arguments.gold is not None and not given):
         raise ValueError("another text needs both --src and --tgt; --gold belongs to them")
+    if arguments.split is not None and (given or arguments.gold_set is not None):
+        raise ValueError("--split is of the text that the model was trained for; another text has none")
     if given and arguments.gold_set is not None:
         raise ValueError("give either --src and --tgt, or --gold_set, not both")
     if given:
@@ -74,7 +77,7 @@ def _text(translator: Translator, arguments: Namespace) -> tuple[Corpus, str]:
     if arguments.gold_set is not None:
         aligned = alignment_gold.load(arguments.gold_set)
         return _corpus(translator, aligned.text, aligned), "test"
-    return load_corpus(translator.settings.corpus, translator.subwords), arguments.split
+    return load_corpus(translator.settings.corpus, translator.subwords), arguments.split or "test"
 
 
 def _corpus(translator: Translator, text: ParallelText, gold: AlignedText | None) -> Corpus:
@@ -83,26 +86,15 @@ def _corpus(translator: Translator, text: ParallelText, gold: AlignedText | None
     return Corpus({"test": cased}, {"test": translator.encode(text)}, translator.subwords, links)
 
 
-def _long(translator: Translator, corpus: Corpus, split: str) -> dict[str, Any]:
-    settings = translator.settings
-    metrics = evaluate_model(
-        translator.model,
-        corpus,
-        estimator=settings.test_estimator,
-        decoding=settings.decoding,
-        train_estimator=settings.stages[-1].estimators[translator.model.weights.name],
-        split=split,
-    )
-    return dict(metrics)
-
-
 def _short(translator: Translator, corpus: Corpus, split: str, estimator: Estimator) -> dict[str, Any]:
     print(f"testing with {estimator!r} ...", file=sys.stderr)
     model, decoding = translator.model, translator.settings.decoding
-    return {
-        **predictive_metrics(model, corpus, split, estimator=estimator),
-        **translation_metrics(model, corpus, split, estimator=estimator, decoding=decoding),
-    }
+    with seeded(EVALUATION, 0):
+        return {
+            "ppl_kind": ppl_kind(estimator),
+            **predictive_metrics(model, corpus, split, estimator=estimator),
+            **translation_metrics(model, corpus, split, estimator=estimator, decoding=decoding),
+        }
 
 
 COMMAND = Command("evaluate a trained model", _DESCRIPTION, _add_arguments, _run)

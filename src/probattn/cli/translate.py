@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import torch
 from jsonargparse import ArgumentParser, Namespace
 
 from probattn.cli.command import Command
@@ -25,6 +26,10 @@ probattn translate MODEL --input text.de --test_with kmax:5             mix over
 probattn translate MODEL --input text.de --format json                  one JSON object a line
 
 With several fields a line is: number ||| translation ||| score log-probability ||| alignment (Pharaoh format)."""
+
+
+_EMPTY = Translation(text="", log_prob=0.0, score=0.0, weights=torch.zeros(0, 0), links=frozenset())
+"""Of an empty line."""
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
@@ -73,12 +78,11 @@ def _require_short(sentences: Sequence[str], max_words: int) -> None:
 
 
 def _lines(number: int, best: Sequence[Translation], arguments: Namespace) -> list[str]:
+    found = best or [_EMPTY]
     if arguments.format == "json":
-        return [json.dumps(_record(number, one), ensure_ascii=False) for one in best] or [json.dumps({"line": number})]
+        return [json.dumps(_record(number, one), ensure_ascii=False) for one in found]
     has_fields = arguments.num_best > 1 or arguments.scores or arguments.alignments
-    if not has_fields:
-        return [best[0].text if best else ""]
-    return [_fields(number, one, arguments) for one in best]
+    return [_fields(number, one, arguments) for one in found] if has_fields else [found[0].text]
 
 
 def _fields(number: int, translation: Translation, arguments: Namespace) -> str:

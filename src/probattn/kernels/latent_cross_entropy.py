@@ -21,7 +21,7 @@ __all__ = ["Credit", "latent_cross_entropy"]
 Credit = Callable[[Tensor, slice], Tensor]
 """From the log-likelihoods (K, n) of a chunk, and which targets it holds, to d bound / d log-likelihood (K, n)."""
 
-# Logits that exist at a time: 8 MB in float32.
+# Logits that exist at a time: 8 MB in float32, more where the vocabulary is so large that `_MIN_ROWS` counts.
 _CHUNK_LOGITS = 2_000_000
 # A product of fewer rows than this leaves the processor waiting for the weight.
 _MIN_ROWS = 256
@@ -70,7 +70,11 @@ def latent_cross_entropy(
             "expected hidden (K, N, D), weight (V, D) and target (N,), got "
             f"{tuple(hidden.shape)}, {tuple(weight.shape)} and {tuple(target.shape)}"
         )
-    result: Tensor = _LatentCrossEntropy.apply(hidden, weight, bias, target, credit, skip_below)  # type: ignore[no-untyped-call]
+    if 0 in hidden.shape[:2]:
+        return 0.0 * hidden.float().sum(dim=-1)
+    wanted = credit if torch.is_grad_enabled() else None
+    with torch.autocast(hidden.device.type, enabled=False):
+        result: Tensor = _LatentCrossEntropy.apply(hidden, weight, bias, target, wanted, skip_below)  # type: ignore[no-untyped-call]
     return result
 
 
@@ -98,6 +102,8 @@ class _LatentCrossEntropy(torch.autograd.Function):
             if gradients is not None and credit is not None:
                 given[:, targets] = credit(chunk.log_lik, targets)
                 gradients.add(chunk, given[:, targets], targets=targets, skip_below=skip_below)
+        if gradients is not None:
+            gradients.forget_readout()
         ctx.skip_below = skip_below
         ctx.gradients = gradients
         ctx.save_for_backward(hidden, weight, bias, target, given)
@@ -118,7 +124,9 @@ class _LatentCrossEntropy(torch.autograd.Function):
             gradients, scale = _Gradients(hidden, readout, target=target), grad.new_ones(())
             for targets in _chunks(hidden, weight):
                 chunk = readout.chunk(hidden[:, targets], target[targets])
-                gradients.add(chunk, grad[:, targets], targets=targets, skip_below=0.0)
+                gradients.add(
+                    chunk, grad[:, targets], targets=targets, skip_below=0.0
+                )  # exact: no credit says what to skip
         return (
             gradients.hidden.mul_(scale).to(hidden.dtype),
             gradients.weight.mul_(scale).to(weight.dtype),
@@ -172,11 +180,10 @@ class _Readout:
         shape = hidden.shape[:2]
         flat = hidden.detach().float().flatten(0, 1)
         logits = self._buffer[: len(flat)]
-        with torch.autocast(hidden.device.type, enabled=False):
-            if self.bias is None:
-                torch.mm(flat, self.weight.T, out=logits)
-            else:
-                torch.addmm(self.bias, flat, self.weight.T, out=logits)
+        if self.bias is None:
+            torch.mm(flat, self.weight.T, out=logits)
+        else:
+            torch.addmm(self.bias, flat, self.weight.T, out=logits)
         picked = logits.gather(-1, target.expand(shape).flatten().unsqueeze(-1)).squeeze(-1)
         if not self._is_bounded:
             largest = logits.amax(dim=-1)
@@ -199,6 +206,10 @@ class _Gradients:
         self.hidden = torch.zeros(hidden.shape, dtype=torch.float32, device=hidden.device)
         self.weight = torch.zeros_like(readout.weight)
         self.bias = None if readout.bias is None else torch.zeros_like(readout.bias)
+
+    def forget_readout(self) -> None:
+        """Let go of the logits' buffer; nothing can be added afterwards."""
+        del self.readout
 
     def add(self, chunk: _Chunk, credit: Tensor, *, targets: slice, skip_below: float) -> None:
         """Add a chunk with credits (K, n)."""

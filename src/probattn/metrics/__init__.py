@@ -3,7 +3,7 @@
 from probattn.metrics.alignment import alignment_accuracy, weights_entropy
 from probattn.metrics.alignment_error import alignment_error_rate, links_from_weights
 from probattn.metrics.gradients import GradientNoise, gradient_noise
-from probattn.metrics.perplexity import elbo_ppl, exact_ppl, iw_ppl
+from probattn.metrics.perplexity import elbo_ppl, exact_ppl, iw_ppl, predictive_ppl
 
 __all__ = [
     "GradientNoise",
@@ -14,5 +14,6 @@ __all__ = [
     "gradient_noise",
     "iw_ppl",
     "links_from_weights",
+    "predictive_ppl",
     "weights_entropy",
 ]

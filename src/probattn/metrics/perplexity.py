@@ -5,7 +5,7 @@ All take summed nats and a count of tokens (EOS included), so that averages over
 
 import math
 
-__all__ = ["elbo_ppl", "exact_ppl", "iw_ppl"]
+__all__ = ["elbo_ppl", "exact_ppl", "iw_ppl", "predictive_ppl"]
 
 
 def exact_ppl(log_lik: float, tokens: int) -> float:
@@ -18,6 +18,14 @@ def exact_ppl(log_lik: float, tokens: int) -> float:
     Example:
         >>> round(exact_ppl(-20.0, 10), 3)
         7.389
+    """
+    return _exponentiate(log_lik, tokens)
+
+
+def predictive_ppl(log_lik: float, tokens: int) -> float:
+    """exp(-log-likelihood / tokens) of a predictive distribution: exact, plug-in, K-max or a mixture over draws.
+
+    Say with the number which one it is.
     """
     return _exponentiate(log_lik, tokens)
 

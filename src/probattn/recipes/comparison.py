@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -30,6 +30,7 @@ from probattn.recipes.recipe import Recipe, Run
 from probattn.recipes.results import RowResult
 
 _IS_BUSY = threading.Event()  # whether this worker trains
+_WAS_INTERRUPTED = threading.Event()  # whether this worker was told to stop
 
 
 @dataclass(frozen=True)
@@ -70,27 +71,61 @@ class Comparison:
     def command(self, row: str) -> str:
         """What a user types to make this result."""
         scale = "" if self.scale is None else f" --scale {self.scale}"
-        return f"probattn compare {self.recipe.name} --rows {row} --num_seeds {self.num_seeds}{scale}"
+        settings = "".join(f" {name}={value}" for name, value in self.overrides.items())
+        settings = f" --set{settings}" if settings else ""
+        return f"probattn compare {self.recipe.name} --rows {row} --num_seeds {self.num_seeds}{scale}{settings}"
 
 
 def compare(comparison: Comparison, *, workers: int) -> str:
     """Run what is not there yet, one thread a process, and write the report; returns the text for the terminal."""
-    for row in comparison.rows:
-        comparison.recipe.configs(row, comparison.scale)  # unknown names end here, not in a worker
+    if comparison.num_seeds < 1:
+        raise ValueError(f"num_seeds must be at least 1, got {comparison.num_seeds}")
+    if "seed" in comparison.overrides:
+        raise ValueError("a comparison runs seeds 0, 1, ... of every row; say how many with --num_seeds, not seed=")
+    for row in comparison.rows:  # unknown names and settings end here, not in a worker
+        comparison.recipe.load(comparison.recipe.configs(row, comparison.scale), comparison.overrides)
     results, waiting = _finished(comparison)
     if results:
         print(f"{len(results)} of {len(comparison.jobs)} results were there already in {comparison.output}")
+    origin = _commit()
+    failures = {}
+    for job, outcome in _outcomes(comparison, waiting, workers=workers):
+        if isinstance(outcome, Exception):
+            failures[job] = outcome
+            print(f"{job[0]}, seed {job[1]}: {outcome}", file=sys.stderr)
+        else:
+            results[job] = outcome
+            _write_result(comparison, outcome, origin)
+    if failures:
+        names = ", ".join(f"{row} (seed {seed})" for row, seed in failures)
+        raise RuntimeError(
+            f"{len(failures)} of {len(comparison.jobs)} rows failed: {names}. Results of the others are in "
+            f"{comparison.output}; the same command runs the rest. First error: {next(iter(failures.values()))}"
+        )
+    ordered = [results[job] for job in comparison.jobs]
+    return comparison.recipe.write_report(comparison.recipe.name, ordered, comparison.output)
+
+
+def _outcomes(
+    comparison: Comparison, jobs: Sequence[tuple[str, int]], *, workers: int
+) -> Iterator[tuple[tuple[str, int], RowResult | Exception]]:
+    """Results of jobs, or what went wrong with them, as they come in; an interruption starts no further job."""
     # fork would copy torch's thread pools, which then hang
     context = multiprocessing.get_context("spawn")
     name, scale, overrides, output = comparison.recipe.name, comparison.scale, comparison.overrides, comparison.output
-    with ProcessPoolExecutor(max_workers=max(1, workers), mp_context=context, initializer=_end_with_parent) as pool:
-        running = {pool.submit(_run_job, name, scale, dict(overrides), output, *job): job for job in waiting}
+    pool = ProcessPoolExecutor(
+        max_workers=max(1, workers), mp_context=context, initializer=_end_with_parent, initargs=(os.getpid(),)
+    )
+    try:
+        running = {pool.submit(_run_job, name, scale, dict(overrides), output, *job): job for job in jobs}
         for future in tqdm(as_completed(running), total=len(running), desc="rows", file=sys.stderr):
-            result = future.result()
-            results[running[future]] = result
-            _write_result(comparison, result)
-    ordered = [results[job] for job in comparison.jobs]
-    return comparison.recipe.write_report(name, ordered, output)
+            try:
+                outcome: RowResult | Exception = future.result()
+            except Exception as error:  # of one row; the others go on
+                outcome = error
+            yield running[future], outcome
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
 
 
 def recipe_by_name(name: str) -> Recipe:
@@ -107,9 +142,8 @@ def write_atomically(path: Path, text: str) -> None:
     partial.replace(path)
 
 
-def _end_with_parent() -> None:
-    """Have this worker save and stop when the command that started it is gone, e.g. killed."""
-    parent = os.getppid()
+def _end_with_parent(parent: int) -> None:
+    """Have this worker save and stop when the command that started it, process `parent`, is gone, e.g. killed."""
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -123,12 +157,17 @@ def _end_with_parent() -> None:
 
 
 def _run_job(name: str, scale: str | None, overrides: dict[str, Any], output: Path, row: str, seed: int) -> RowResult:
+    if _WAS_INTERRUPTED.is_set():
+        raise SystemExit(f"{row}, seed {seed}: not begun, the comparison was interrupted")
     _IS_BUSY.set()
     try:
         torch.set_num_threads(1)
         recipe = recipe_by_name(name)
         settings, plain = recipe.load(recipe.configs(row, scale), {**overrides, "seed": seed})
         return recipe.train(Run(settings, plain, output / "runs" / f"{row}-seed{seed}", show_progress=False))
+    except SystemExit:  # a signal came; what else is queued for this worker is not begun
+        _WAS_INTERRUPTED.set()
+        raise
     finally:
         _IS_BUSY.clear()
 
@@ -150,13 +189,13 @@ def _finished(comparison: Comparison) -> tuple[dict[tuple[str, int], RowResult],
     return done, [job for job in comparison.jobs if job not in done]
 
 
-def _write_result(comparison: Comparison, result: RowResult) -> None:
+def _write_result(comparison: Comparison, result: RowResult, origin: str) -> None:
     record = {
         "fingerprint": comparison.fingerprint(result.row),
         "command": comparison.command(result.row),
         "overrides": dict(comparison.overrides),
         "version": __version__,
-        "commit": _commit(),
+        "commit": origin,
         "torch": torch.__version__.split("+")[0],
         "machine": f"{platform.machine()}, 1 thread",
         "result": asdict(result),
@@ -165,6 +204,14 @@ def _write_result(comparison: Comparison, result: RowResult) -> None:
 
 
 def _commit() -> str:
-    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return done.stdout.strip() if done.returncode == 0 else "unknown"
+    """The commit of the code that runs, with "-dirty" where files of the package differ from it."""
+    folder = str(Path(__file__).parent.parent)
+
+    def git(*words: str) -> str | None:
+        done = subprocess.run(["git", "-C", folder, *words], capture_output=True, text=True, check=False)
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    commit = git("rev-parse", "--short", "HEAD")
+    if commit is None:
+        return "unknown"
+    return f"{commit}-dirty" if git("status", "--porcelain", "--", folder) else commit

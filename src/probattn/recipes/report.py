@@ -24,6 +24,9 @@ class Column:
     best: str = ""
 
 
+_KINDS = {"test_nll": "NLL is", "ppl_kind": "ppl is"}
+"""Facts that say how the test likelihood was computed, and their column titles."""
+
 COLUMNS = (
     Column("nll", "test NLL", "low"),
     Column("bound", "bound"),
@@ -56,12 +59,15 @@ def render_markdown(results: Sequence[RowResult], columns: Sequence[Column] = CO
 def table_cells(
     results: Sequence[RowResult], columns: Sequence[Column]
 ) -> tuple[list[str], list[list[str]], list[tuple[int, int]]]:
-    """Header, rows and the (row, column) places of the best values of a table."""
+    """Header, rows and the (row, column) places of the best values of a table.
+
+    Where results say how their test likelihood was computed, the second column does.
+    """
     names = list(dict.fromkeys(result.row for result in results))
     first = {result.row: result for result in reversed(results)}
-    has_kind = any("test_nll" in result.facts for result in results)
-    header = ["row", *(["NLL is"] if has_kind else []), *(column.title for column in columns)]
-    rows = [[name, *([str(first[name].facts.get("test_nll", ""))] if has_kind else [])] for name in names]
+    kinds = [(key, title) for key, title in _KINDS.items() if any(key in result.facts for result in results)]
+    header = ["row", *(title for _, title in kinds), *(column.title for column in columns)]
+    rows = [[name, *(str(first[name].facts.get(key, "")) for key, _ in kinds)] for name in names]
     best = []
     for j, column in enumerate(columns, start=len(rows[0])):
         values = summarise(results, column.metric)

@@ -18,12 +18,12 @@ from torch import Tensor
 
 from probattn.core import Elbo
 from probattn.data.buckets import TokenBuckets
-from probattn.metrics import exact_ppl
+from probattn.metrics import predictive_ppl
 from probattn.models import Seq2Seq
 from probattn.recipes.recipe import Recipe, Run
 from probattn.recipes.results import RowResult
 from probattn.recipes.translation_data import Corpus, load_corpus
-from probattn.recipes.translation_eval import evaluate_model, likelihood, predictive_bound
+from probattn.recipes.translation_eval import likelihood, ppl_kind
 from probattn.recipes.translation_pictures import alignment_examples
 from probattn.recipes.translation_report import write_report
 from probattn.recipes.translation_run import run as run_model
@@ -81,16 +81,8 @@ class TranslationTask:
 
     def validate(self) -> Mapping[str, float]:
         """Perplexity of the predictive distribution on the validation split."""
-        estimator = self.settings.test_estimator
-        tally = likelihood(
-            self.model,
-            self.corpus,
-            "valid",
-            estimator=estimator,
-            bound=predictive_bound(estimator),
-            use_posterior=False,
-        )
-        return {"ppl": exact_ppl(tally.nats, tally.tokens)}
+        tally = likelihood(self.model, self.corpus, "valid", estimator=self.settings.test_estimator)
+        return {"ppl": predictive_ppl(tally.nats, tally.tokens)}
 
     def describe_batch(self, batch: Tensor) -> Mapping[str, Any]:
         """Row numbers and texts, for the report of a failure."""
@@ -134,13 +126,7 @@ def train(run: Run) -> RowResult:
     load_weights(task.model, result.best)
     translator = Translator(task.model, corpus.subwords, settings=settings)
     translator.save(run.output / "model", run.plain)
-    metrics = evaluate_model(
-        task.model,
-        corpus,
-        estimator=settings.test_estimator,
-        decoding=settings.decoding,
-        train_estimator=settings.stages[-1].estimators[task.model.weights.name],
-    )
+    metrics = translator.evaluate(corpus)
     numbers = {name: value for name, value in metrics.items() if isinstance(value, int | float)}
     numbers["parameters"] = sum(parameter.numel() for parameter in task.model.parameters())
     numbers["train_seconds"] = result.train_seconds
@@ -161,6 +147,8 @@ def _facts(settings: TranslationSettings, result: TrainResult) -> dict[str, Any]
         "bound": " then ".join(type(stage.bound).__name__ for stage in settings.stages),
         "train_estimator": {name: repr(value) for name, value in settings.stages[-1].estimators.items()},
         "test_estimator": repr(settings.test_estimator),
+        "ppl_kind": ppl_kind(settings.test_estimator),
+        "skip_below": settings.network.skip_below,
         "kl_reduction": "sum over tokens, divided by sentences in the loss",
         "corpus": settings.corpus.name,
         "updates": result.updates,

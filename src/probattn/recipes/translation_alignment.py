@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from probattn.core import Enumerate, Mean
+from probattn.data.alignment_gold import Links
 from probattn.data.batches import TranslationBatch
 from probattn.data.subwords import Subwords
 from probattn.distributions import Categorical
@@ -17,8 +18,6 @@ from probattn.metrics import links_from_weights
 from probattn.models.seq2seq import Seq2Seq
 from probattn.nn import FromScores
 from probattn.recipes.translation_run import run
-
-Links = frozenset[tuple[int, int]]
 
 
 class Aligner(StrEnum):
@@ -32,11 +31,24 @@ class Aligner(StrEnum):
     """p(z | x, y_<=t), proportional to the prior times the probability of the word at hand, by enumeration."""
 
 
+def aligner_by_name(name: str) -> Aligner:
+    """The aligner of a name.
+
+    Raises:
+        ValueError: If there is none; names those that exist.
+    """
+    try:
+        return Aligner(name)
+    except ValueError:
+        raise ValueError(f"there is no aligner '{name}'; there are {', '.join(Aligner)}") from None
+
+
 def available_aligners(model: Seq2Seq) -> list[Aligner]:
     """What a model can align with, the best one first."""
     prior, posterior = model.weights.prior, model.weights.posterior
     found = [Aligner.PRIOR]
-    if isinstance(prior, FromScores) and isinstance(prior.family, Categorical):
+    # where the draw feeds the state, alternatives of one step lead to different later ones
+    if isinstance(prior, FromScores) and isinstance(prior.family, Categorical) and not model.weights.feeds_state:
         found.insert(0, Aligner.EXACT)
     if posterior is not None and "target" in posterior.needs:
         found.insert(0, Aligner.POSTERIOR)

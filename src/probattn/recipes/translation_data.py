@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Literal
 
 from probattn.data import iwslt14, multi30k, wmt10k
+from probattn.data.alignment_gold import Links
 from probattn.data.batches import EncodedText
 from probattn.data.bpe import train_bpe
 from probattn.data.output_vocabulary import target_types
 from probattn.data.parallel import ParallelText, read_parallel
 from probattn.data.subwords import Subwords
-
-Links = frozenset[tuple[int, int]]
 
 
 @dataclass(frozen=True)

@@ -5,21 +5,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from probattn.core import (
     Bound,
     Elbo,
     Enumerate,
     Estimator,
+    Evaluation,
     ImportanceWeighted,
-    Marginal,
     Mean,
     NoBaseline,
     Pathwise,
     ScoreFunction,
 )
-from probattn.distributions import Categorical
-from probattn.metrics import alignment_error_rate, elbo_ppl, exact_ppl, iw_ppl
+from probattn.distributions import Categorical, GumbelSoftmax
+from probattn.metrics import alignment_error_rate, elbo_ppl, iw_ppl, predictive_ppl
 from probattn.metrics.bleu import bleu, chrf
 from probattn.models.seq2seq import Seq2Seq
 from probattn.nn import FromScores, InferenceNetwork
@@ -27,6 +28,7 @@ from probattn.recipes.translation_alignment import Aligner, alignment_weights, a
 from probattn.recipes.translation_data import Corpus
 from probattn.recipes.translation_run import batches_of, run
 from probattn.recipes.translation_search import DecodingSettings, search
+from probattn.training.randomness import EVALUATION, seeded
 
 NUM_IMPORTANCE_SAMPLES = 20
 
@@ -41,22 +43,46 @@ class Tally:
 
 
 @torch.no_grad()
-def likelihood(
-    model: Seq2Seq, corpus: Corpus, split: str, *, estimator: Estimator, bound: Bound, use_posterior: bool
-) -> Tally:
-    """Sum of a bound over a split.
+def likelihood(model: Seq2Seq, corpus: Corpus, split: str, *, estimator: Estimator) -> Tally:
+    """Log-likelihood of a split under the predictive distribution: see `predictive_log_lik`."""
+    nats, tokens = 0.0, 0
+    for batch in batches_of(corpus.encoded[split], corpus.subwords):
+        nats += float(predictive_log_lik(run(model, batch, estimator, bound=None, use_posterior=False)).sum())
+        tokens += int(batch.target_mask.sum())
+    return Tally(nats=nats, tokens=tokens)
 
-    Without the posterior it is the log-likelihood of the predictive distribution: exact for `Marginal` with
-    `Enumerate`, and without a KL, which regularises training but is no part of a prediction.
-    """
+
+@torch.no_grad()
+def lower_bound(model: Seq2Seq, corpus: Corpus, split: str, *, estimator: Estimator, bound: Bound) -> Tally:
+    """A bound over a split, with draws of the posterior and every KL at weight one."""
     nats = kl = 0.0
     tokens = 0
     for batch in batches_of(corpus.encoded[split], corpus.subwords):
-        terms = bound(run(model, batch, estimator, bound=None, use_posterior=use_posterior))
-        nats += float((terms.bound if use_posterior else terms.log_lik).sum())
+        terms = bound(run(model, batch, estimator, bound=None, use_posterior=True))
+        nats += float(terms.bound.sum())
         kl += sum(float(value.sum()) for value in terms.kl.values())
         tokens += int(batch.target_mask.sum())
     return Tally(nats=nats, kl=kl, tokens=tokens)
+
+
+def predictive_log_lik(evaluation: Evaluation) -> Tensor:
+    """(B) log of the mixture over particles, word by word, as decoding mixes them.
+
+    Exact where positions are enumerated, the plug-in value for `Mean`, a Monte Carlo estimate for samples.
+    """
+    log_weight = evaluation.latents[0].draw.log_weight
+    mixed = torch.logsumexp(log_weight + evaluation.log_lik, dim=0)
+    return mixed.masked_fill(~evaluation.mask, 0.0).sum(dim=-1) if evaluation.mask is not None else mixed.sum(dim=-1)
+
+
+def ppl_kind(estimator: Estimator) -> str:
+    """What a perplexity of the predictive distribution is, in a word or two."""
+    if isinstance(estimator, Enumerate):
+        return "exact" if estimator.top_k is None else f"{estimator.top_k}-max"
+    if isinstance(estimator, Mean):
+        return "plug-in"
+    count = getattr(estimator, "num_samples", None)
+    return "Monte Carlo" if count is None else f"{count} draws"
 
 
 def mean_entropy(model: Seq2Seq, corpus: Corpus, split: str, *, aligner: Aligner) -> float:
@@ -90,47 +116,59 @@ def evaluate_model(
     *,
     estimator: Estimator,
     decoding: DecodingSettings,
-    train_estimator: Estimator | None = None,
+    train_estimator: Estimator,
     split: str = "test",
 ) -> Mapping[str, float | str]:
-    """All metrics of a trained model on a split.
+    """All metrics of a trained model on a split; draws are the same in every call.
 
     Args:
         model: In evaluation mode.
         corpus: Text and subwords.
         estimator: Of the predictive distribution.
         decoding: Search settings.
-        train_estimator: For the ELBO column; None leaves it out.
+        train_estimator: For the ELBO, where q cannot be enumerated.
         split: Which part of the corpus.
     """
-    metrics: dict[str, float | str] = dict(predictive_metrics(model, corpus, split, estimator=estimator))
-    metrics["entropy"] = mean_entropy(model, corpus, split, aligner=Aligner.PRIOR)
-    if train_estimator is not None:
-        elbo = likelihood(model, corpus, split, estimator=train_estimator, bound=Elbo(), use_posterior=True)
-        metrics |= {"elbo_ppl": elbo_ppl(elbo.nats, elbo.tokens), "kl_per_token": elbo.kl / elbo.tokens}
-    aligners = available_aligners(model)
-    if Aligner.POSTERIOR in aligners:
-        metrics["posterior_entropy"] = mean_entropy(model, corpus, split, aligner=Aligner.POSTERIOR)
-        weighted = importance_weighted_ppl(model, corpus, split)
-        metrics |= {} if weighted is None else {"iw_ppl": weighted}
-    if corpus.gold is not None and split == "test":
-        names = {Aligner.PRIOR: "aer", Aligner.POSTERIOR: "posterior_aer", Aligner.EXACT: "exact_aer"}
-        metrics |= {names[aligner]: aer(model, corpus, aligner=aligner) for aligner in aligners}
-    return {**metrics, **translation_metrics(model, corpus, split, estimator=estimator, decoding=decoding)}
+    with seeded(EVALUATION, 0):
+        metrics: dict[str, float | str] = dict(predictive_metrics(model, corpus, split, estimator=estimator))
+        metrics["entropy"] = mean_entropy(model, corpus, split, aligner=Aligner.PRIOR)
+        metrics |= elbo_metrics(model, corpus, split, train_estimator=train_estimator)
+        aligners = available_aligners(model)
+        if Aligner.POSTERIOR in aligners:
+            metrics["posterior_entropy"] = mean_entropy(model, corpus, split, aligner=Aligner.POSTERIOR)
+            weighted = importance_weighted_ppl(model, corpus, split)
+            metrics |= {} if weighted is None else {"iw_ppl": weighted}
+        if corpus.gold is not None and split == "test":
+            names = {Aligner.PRIOR: "aer", Aligner.POSTERIOR: "posterior_aer", Aligner.EXACT: "exact_aer"}
+            metrics |= {names[aligner]: aer(model, corpus, aligner=aligner) for aligner in aligners}
+        return {**metrics, **translation_metrics(model, corpus, split, estimator=estimator, decoding=decoding)}
 
 
 def predictive_metrics(model: Seq2Seq, corpus: Corpus, split: str, *, estimator: Estimator) -> dict[str, float]:
-    """Log-likelihood of the predictive distribution, and how long it takes."""
+    """Log-likelihood of the predictive distribution (`ppl_kind` says what it is), and how long it takes."""
     started = time.perf_counter()
-    tally = likelihood(
-        model, corpus, split, estimator=estimator, bound=predictive_bound(estimator), use_posterior=False
-    )
+    tally = likelihood(model, corpus, split, estimator=estimator)
     return {
         "nll_per_token": -tally.nats / tally.tokens,
-        "ppl": exact_ppl(tally.nats, tally.tokens),
+        "ppl": predictive_ppl(tally.nats, tally.tokens),
         "tokens": tally.tokens,
         "likelihood_seconds": time.perf_counter() - started,
     }
+
+
+def elbo_metrics(model: Seq2Seq, corpus: Corpus, split: str, *, train_estimator: Estimator) -> dict[str, float]:
+    """Perplexity by the ELBO and the KL; exact over q where q is categorical; nothing where there is no bound.
+
+    Gumbel-softmax has none: its likelihood is that of relaxed draws, its KL that of the choice behind them.
+    """
+    posterior = model.weights.prior if model.weights.posterior is None else model.weights.posterior
+    family = posterior.family if isinstance(posterior, FromScores | InferenceNetwork) else None
+    if isinstance(family, GumbelSoftmax):
+        return {}
+    is_enumerable = isinstance(family, Categorical) and not isinstance(train_estimator, Mean)
+    estimator = Enumerate() if is_enumerable else train_estimator
+    tally = lower_bound(model, corpus, split, estimator=estimator, bound=Elbo())
+    return {"elbo_ppl": elbo_ppl(tally.nats, tally.tokens), "kl_per_token": tally.kl / tally.tokens}
 
 
 def importance_weighted_ppl(model: Seq2Seq, corpus: Corpus, split: str) -> float | None:
@@ -146,7 +184,7 @@ def importance_weighted_ppl(model: Seq2Seq, corpus: Corpus, split: str) -> float
     is_hard = isinstance(prior.family, Categorical)
     count = NUM_IMPORTANCE_SAMPLES
     estimator: Estimator = ScoreFunction(count, NoBaseline()) if is_hard else Pathwise(count)
-    tally = likelihood(model, corpus, split, estimator=estimator, bound=ImportanceWeighted(), use_posterior=True)
+    tally = lower_bound(model, corpus, split, estimator=estimator, bound=ImportanceWeighted())
     return iw_ppl(tally.nats, tally.tokens)
 
 
@@ -166,11 +204,6 @@ def translation_metrics(
         "chrf": characters.score,
         "decoding_seconds": seconds,
     }
-
-
-def predictive_bound(estimator: Estimator) -> Bound:
-    """Log-likelihood of a mixture over particles: exact if enumerated, a lower bound in expectation for samples."""
-    return ImportanceWeighted() if isinstance(estimator, Pathwise) else Marginal()
 
 
 def estimator_by_name(name: str) -> Estimator:

@@ -17,12 +17,13 @@ from probattn.models.seq2seq import Seq2Seq
 from probattn.recipes.translation_alignment import (
     Aligner,
     Links,
+    aligner_by_name,
     alignment_weights,
     available_aligners,
     word_links,
 )
-from probattn.recipes.translation_data import lowercased
-from probattn.recipes.translation_eval import predictive_bound
+from probattn.recipes.translation_data import Corpus, lowercased
+from probattn.recipes.translation_eval import evaluate_model, predictive_log_lik
 from probattn.recipes.translation_run import batches_of, run
 from probattn.recipes.translation_search import DecodingSettings, Translation, search
 from probattn.recipes.translation_settings import TranslationSettings, build_model
@@ -80,7 +81,7 @@ class Translator:
         return search(
             self.model,
             self.subwords,
-            [self.subwords.tokenizer.encode(self._cased(sentence)) for sentence in sentences],
+            self._ids(sentences),
             estimator=estimator or self.settings.test_estimator,
             settings=decoding or self.settings.decoding,
             num_best=num_best,
@@ -105,9 +106,9 @@ class Translator:
             threshold: None: each target subword links to its largest weight. Else all weights of at least this.
             show_progress: Whether to show a progress bar.
         """
-        chosen = available_aligners(self.model)[0] if aligner is None else Aligner(aligner)
+        chosen = available_aligners(self.model)[0] if aligner is None else aligner_by_name(aligner)
         text = self._encoded(source, target)
-        found: list[Alignment | None] = [None] * len(text)
+        found: dict[int, Alignment] = {}
         with tqdm(total=len(text), desc="aligning", disable=not show_progress) as progress:
             for batch in batches_of(text, self.subwords):
                 weights = alignment_weights(self.model, batch, chosen).cpu()
@@ -116,7 +117,18 @@ class Translator:
                     links = word_links(inside, self.subwords, text.source[row], text.target[row], threshold=threshold)
                     found[row] = Alignment(inside, links)
                 progress.update(len(batch.index))
-        return [one for one in found if one is not None]
+        return [found[row] for row in range(len(text))]
+
+    def evaluate(self, corpus: Corpus, *, split: str = "test") -> Mapping[str, float | str]:
+        """All metrics on a split of a corpus, as after training."""
+        return evaluate_model(
+            self.model,
+            corpus,
+            estimator=self.settings.test_estimator,
+            decoding=self.settings.decoding,
+            train_estimator=self.settings.stages[-1].estimators[self.model.weights.name],
+            split=split,
+        )
 
     @torch.no_grad()
     def score(self, source: Sequence[str], target: Sequence[str], *, estimator: Estimator | None = None) -> list[float]:
@@ -125,8 +137,8 @@ class Translator:
         chosen = estimator or self.settings.test_estimator
         scores = [0.0] * len(text)
         for batch in batches_of(text, self.subwords):
-            terms = predictive_bound(chosen)(run(self.model, batch, chosen, bound=None, use_posterior=False))
-            for row, value in zip(batch.index.tolist(), terms.log_lik.tolist(), strict=True):
+            values = predictive_log_lik(run(self.model, batch, chosen, bound=None, use_posterior=False))
+            for row, value in zip(batch.index.tolist(), values.tolist(), strict=True):
                 scores[row] = value
         return scores
 
@@ -146,7 +158,14 @@ class Translator:
         return save_model_folder(self.model, folder, config=config, files=self.subwords.files())
 
     def _encoded(self, source: Sequence[str], target: Sequence[str]) -> EncodedText:
+        if isinstance(source, str) or isinstance(target, str):
+            raise TypeError("expected lists of sentences, got a string; put it into a list")
         return self.encode(ParallelText(tuple(source), tuple(target), name="these pairs"))
+
+    def _ids(self, sentences: Sequence[str]) -> list[tuple[int, ...]]:
+        if isinstance(sentences, str):
+            raise TypeError(f"expected a list of sentences, got the one string {sentences!r}; put it into a list")
+        return [self.subwords.tokenizer.encode(self._cased(sentence)) for sentence in sentences]
 
     def _cased(self, sentence: str) -> str:
         return sentence.lower() if self.settings.corpus.lowercase else sentence

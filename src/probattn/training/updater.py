@@ -143,12 +143,15 @@ class Updater:
                 loss = self._wrapped(batch, self._stage, update)
             output = replace(self._step.taken(), loss=loss.float())
             every = self._settings.kl_gradient_every
-            if place == 0 and every and update % every == 0 and {"likelihood", "kl"} <= set(output.parts):
+            has_parts = {"likelihood", "kl"} <= set(output.parts)
+            is_measured = place == 0 and every > 0 and update % every == 0 and has_parts
+            is_alone = len(group.batches) == 1 and self._processes.num_ranks == 1
+            scaled = output.loss if is_alone else output.loss * (output.weight * is_counted)
+            scaled.backward(retain_graph=is_measured)
+            if is_measured:  # after the backward pass, which so does not depend on whether there is a measurement
                 parts = output.parts
                 ratio = effective_kl_gradient(self._parameters.values(), parts["likelihood"], parts["kl"])
                 sums.add("effective_kl_gradient", ratio, 1.0)
-            is_alone = len(group.batches) == 1 and self._processes.num_ranks == 1
-            (output.loss if is_alone else output.loss * (output.weight * is_counted)).backward()
         if is_counted:
             sums.add("loss", output.loss.detach().double() * output.weight, output.weight)
             for name, (total, count) in output.logs.items():
