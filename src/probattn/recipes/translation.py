@@ -77,7 +77,10 @@ class TranslationTask:
             "tokens": (float(tokens), 1.0),
         }
         loss, cost = terms.loss.sum() / sentences, terms.cost.sum() / sentences
-        return StepOutput(loss=loss, weight=float(sentences), logs=logs, parts={"likelihood": loss - cost, "kl": cost})
+        # there is no KL where q = p, and none beside the likelihood where it is inside the bound, as in wake-sleep
+        has_kl = use_posterior and self.model.weights.posterior is not None and float(cost) != 0.0
+        parts = {"likelihood": loss - cost, "kl": cost} if has_kl else {}
+        return StepOutput(loss=loss, weight=float(sentences), logs=logs, parts=parts)
 
     def validate(self) -> Mapping[str, float]:
         """Perplexity of the predictive distribution on the validation split."""
