@@ -78,7 +78,7 @@ class TranslationTask:
         }
         loss, cost = terms.loss.sum() / sentences, terms.cost.sum() / sentences
         # there is no KL where q = p, and none beside the likelihood where it is inside the bound, as in wake-sleep
-        has_kl = use_posterior and self.model.weights.posterior is not None and float(cost) != 0.0
+        has_kl = use_posterior and self.model.weights.posterior is not None and float(cost.detach()) != 0.0
         parts = {"likelihood": loss - cost, "kl": cost} if has_kl else {}
         return StepOutput(loss=loss, weight=float(sentences), logs=logs, parts=parts)
 
