@@ -25,6 +25,9 @@ def load(path: str | Path) -> Any:
         CheckpointError: If this is no model folder, or it is damaged, or its settings do not fit this version.
     """
     folder = Path(path)
+    if not folder.is_dir():
+        kind = "is a file" if folder.exists() else "does not exist"
+        raise CheckpointError(f"{folder} {kind}; name the folder of a run, or of a trained model")
     if not (folder / "config.json").exists() and (folder / "model" / "config.json").exists():
         folder = folder / "model"
     config_file = folder / "config.json"
@@ -33,6 +36,8 @@ def load(path: str | Path) -> Any:
         name, plain = str(config["recipe"]), dict(config["settings"])
     except FileNotFoundError as error:
         hint = " Its run has not ended: go on with it first." if (folder / "checkpoints").exists() else ""
+        models = sorted(str(found.parent.parent) for found in folder.glob("runs/*/model/config.json"))
+        hint = f" There are models in {', '.join(models)}." if models else hint
         raise CheckpointError(f"{folder} is no model folder: it has no config.json.{hint}") from error
     except (OSError, json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{config_file} is no configuration of probattn, or was cut off: {error!r}") from error

@@ -2,9 +2,11 @@
 
 import io
 import json
+import os
 import re
 import shutil
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -133,6 +135,46 @@ def test_eval_on_the_own_text_and_under_other_ways(
     assert files["results"]["own"]["tokens"] > own["tokens"]
 
 
+def test_empty_lines_stay_in_every_format(trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = tmp_path / "text.de"
+    text.write_text(f"\n{SENTENCE}\n")
+    words: list[str | Path] = ["translate", trained.run, "--input", text]
+    assert output_of([*words, "--alignments"], capsys).splitlines()[0] == "0 |||  ||| "
+    record = json.loads(output_of([*words, "--format", "json"], capsys).splitlines()[0])
+    assert record == {"line": 0, "translation": "", "score": 0.0, "log_prob": 0.0, "alignment": ""}
+
+
+def test_pipes_and_links_are_written_through(
+    trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text, target, link, pipe = (tmp_path / name for name in ("text.de", "text.en", "link.en", "pipe"))
+    text.write_text(f"{SENTENCE}\n")
+    link.symlink_to(target)
+    output_of(["translate", trained.run, "--input", text, "--output", link], capsys)
+    assert link.is_symlink() and target.read_text().strip()
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as reader:
+        read = reader.submit(pipe.read_text)
+        output_of(["translate", trained.run, "--input", text, "--output", pipe], capsys)
+        assert read.result(timeout=30) == target.read_text()
+    assert pipe.is_fifo()
+
+
+def test_python_wants_lists(trained: Trained) -> None:
+    translator = probattn.load(trained.run)
+    with pytest.raises(TypeError, match="put it into a list"):
+        translator.translate(SENTENCE)
+    with pytest.raises(TypeError, match="put it into a list"):
+        translator.align(SENTENCE, "the dog sees")
+    with pytest.raises(ValueError, match="there are prior, posterior, exact"):
+        translator.align([SENTENCE], ["the dog"], aligner="exakt")
+
+
+def test_settings_of_a_row_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = output_of(["ls", "translation/soft", "--scale", "multi30k"], capsys)
+    assert "embedding_dim: 192" in shown and "class_path: probattn.Mean" in shown
+
+
 def test_data_lists_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "always there" in output_of(["data"], capsys)
     written = output_of(["data", "generated", "--size", "20", "--output", tmp_path], capsys).split()
@@ -169,7 +211,8 @@ def test_wrong_models_are_named(trained: Trained, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["translate", "nowhere"], "nowhere is no model folder"),
+        (["translate", "nowhere"], "nowhere does not exist"),
+        (["translate", "one.de"], "one.de is a file"),
         (["translate", "MODEL", "--input", "absent.de"], "absent.de does not exist"),
         (["translate", "MODEL", "--input", "latin.de"], "latin.de, line 2"),
         (["translate", "MODEL", "--input", "empty.de"], "empty.de is empty"),

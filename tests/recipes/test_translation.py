@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from probattn import cli
 from probattn.recipes.recipe import Run
 from probattn.recipes.translation import RECIPE, engine_stages, train
 from probattn.recipes.translation_data import CorpusSettings, load_corpus
+from probattn.training import CheckpointError
 from tests.toy_language import SMALL, write_toy_language
 
 
@@ -63,8 +65,14 @@ def test_stages_share_the_epochs(files: tuple[Path, Path]) -> None:
 
 
 def test_wrong_corpora_are_named(files: tuple[Path, Path]) -> None:
-    with pytest.raises(ValueError, match=r"needs both --corpus.src and --corpus.tgt"):
+    with pytest.raises(ValueError, match=r"corpus.src=FILE and corpus.tgt=FILE belong together"):
         load_corpus(CorpusSettings(name="files", src=files[0]))
+    with pytest.raises(ValueError, match="needs both corpus.src=FILE and corpus.tgt=FILE"):
+        load_corpus(CorpusSettings(name="files"))
+    with pytest.raises(ValueError, match="add corpus.name=files"):
+        CorpusSettings(src=files[0])
+    with pytest.raises(ValueError, match="test_size must be at least 1"):
+        CorpusSettings(test_size=0)
     with pytest.raises(ValueError, match="leave too few to train on"):
         load_corpus(CorpusSettings(name="files", src=files[0], tgt=files[1], test_size=60))
     with pytest.raises(ValueError, match="give train_size a number"):
@@ -84,6 +92,25 @@ def test_lower_case_is_the_models_business(files: tuple[Path, Path], tmp_path: P
     translator = probattn.load(tmp_path)
     assert translator.translate(["DER Hund"])[0][0].text == translator.translate(["der hund"])[0][0].text
     assert translator.score(["DER Hund"], ["THE dog"]) == translator.score(["der hund"], ["the dog"])
+
+
+def test_own_files_for_validation_and_test(files: tuple[Path, Path]) -> None:
+    given = CorpusSettings(name="files", src=files[0], tgt=files[1], train_size=None, vocabulary_size=60)
+    held_out = load_corpus(given)
+    assert [len(held_out.texts[split]) for split in ("train", "valid", "test")] == [144, 8, 8]
+    assert "train 144, valid 8, test 8" in str(held_out)
+    own = load_corpus(replace(given, test_src=files[0], test_tgt=files[1]))
+    assert [len(own.texts[split]) for split in ("train", "valid", "test")] == [152, 8, 160]
+    assert own.digest != held_out.digest
+
+
+@pytest.mark.parametrize("change", [{"network.dropout": 0.3}, {"max_tokens": 100}, {"corpus.train_size": 50}])
+def test_a_run_is_not_continued_with_something_else(
+    change: dict[str, Any], files: tuple[Path, Path], tmp_path: Path
+) -> None:
+    train(job("soft", files, tmp_path))
+    with pytest.raises(CheckpointError, match=r"belongs to another run:\n  task\."):
+        train(job("soft", files, tmp_path, **change))
 
 
 def test_a_failing_row_does_not_cost_the_others(files: tuple[Path, Path], tmp_path: Path) -> None:
@@ -110,7 +137,7 @@ def test_a_failing_row_does_not_cost_the_others(files: tuple[Path, Path], tmp_pa
 def test_workers_end_with_the_command(files: tuple[Path, Path], tmp_path: Path) -> None:
     settings = {"corpus.name": "files", "corpus.src": files[0], "corpus.tgt": files[1], **SMALL, "epochs": 10_000}
     words = [f"{name}={value}" for name, value in settings.items()]
-    command = ["-m", "probattn.cli", "compare", "translation", "--rows", "soft", "--output", str(tmp_path)]
+    command = ["-m", "probattn", "compare", "translation", "--rows", "soft", "--output", str(tmp_path)]
     process = subprocess.Popen([sys.executable, *command, "--set", *words], stderr=subprocess.DEVNULL)
     log = tmp_path / "runs" / "soft-seed0" / "log.jsonl"
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")

@@ -5,6 +5,7 @@ import random
 import signal
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jsonargparse
@@ -85,7 +86,7 @@ class TestStage:
 
         prints = [
             make_fingerprint(
-                nn.Linear(1, 1),
+                SimpleNamespace(model=nn.Linear(1, 1)),  # type: ignore[arg-type]
                 TrainerSettings(),
                 stages=[Stage("a", updates=1, update_rule=Rule())],  # type: ignore[arg-type]
                 num_ranks=1,

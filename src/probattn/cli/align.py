@@ -1,6 +1,7 @@
 """`probattn align`: word alignments of a parallel text."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from jsonargparse import ArgumentParser, Namespace
@@ -10,7 +11,7 @@ from probattn.cli.models import open_translator, put_lines
 from probattn.data.alignment_gold import format_pharaoh, read_pharaoh
 from probattn.data.parallel import ParallelText, read_lines, split_words
 from probattn.metrics import alignment_error_rate
-from probattn.recipes.translation_alignment import Aligner, Links
+from probattn.recipes.translation_alignment import Aligner, Links, available_aligners
 
 __all__ = ["COMMAND"]
 
@@ -22,7 +23,7 @@ probattn align MODEL --src text.de --tgt text.en --aligner prior        without 
 probattn align MODEL --src text.de --tgt text.en --gold text.gold       the alignment error rate too, on stderr
 
 --aligner: "posterior" is the inference network's (variational rows), "exact" weighs the prior by how well each position
-explains the target word, "prior" is what decoding sees. The best that the model has is used by default."""
+explains the target word, "prior" is what decoding sees. By default the first of these that the model has is used."""
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
@@ -32,6 +33,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--output", type=Path, default=None, help="file; the standard output by default")
     parser.add_argument("--aligner", choices=[one.value for one in Aligner], default=None, help="which distribution")
     parser.add_argument("--threshold", type=float, default=None, help="all links of at least this weight, not the best")
+    parser.add_argument("--max_words", type=int, default=1000, help="longer lines are refused: memory grows with them")
     parser.add_argument("--gold", type=Path, default=None, help="gold links in Pharaoh format, 1p2 for possible ones")
 
 
@@ -46,10 +48,13 @@ def _run(arguments: Namespace) -> None:
     text = ParallelText(source, target, name=str(arguments.src))
     rows = [row for row in range(len(text)) if split_words(source[row]) and split_words(target[row])]
     gold = None if arguments.gold is None else read_pharaoh(arguments.gold, text)
+    _require_short(text, rows, arguments.max_words)
+    aligner = arguments.aligner or available_aligners(translator.model)[0]
+    print(f"aligning by the {aligner}", file=sys.stderr)
     found = translator.align(
         [source[row] for row in rows],
         [target[row] for row in rows],
-        aligner=arguments.aligner,
+        aligner=aligner,
         threshold=arguments.threshold,
         show_progress=arguments.output is not None,
     )
@@ -60,6 +65,15 @@ def _run(arguments: Namespace) -> None:
     if gold is not None:
         rate = alignment_error_rate(zip(links, gold.sure, gold.possible, strict=True))
         print(f"alignment error rate: {rate:.4f}", file=sys.stderr)
+
+
+def _require_short(text: ParallelText, rows: Sequence[int], max_words: int) -> None:
+    for row in rows:
+        count = max(len(split_words(text.source[row])), len(split_words(text.target[row])))
+        if count > max_words:
+            raise ValueError(
+                f"line {row + 1} has {count:,} words, more than --max_words {max_words:,}; split it, or raise that"
+            )
 
 
 COMMAND = Command("word alignments of a parallel text", _DESCRIPTION, _add_arguments, _run)

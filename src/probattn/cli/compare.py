@@ -15,7 +15,8 @@ probattn compare translation --rows soft marginal variational-enum
 probattn compare translation --num_seeds 3 --set corpus.name=files corpus.src=my.de corpus.tgt=my.en
 probattn compare recall
 
-Finished rows are kept as JSON and not trained again; stopped ones go on where they were."""
+Finished rows are kept as JSON and not trained again; stopped ones go on where they were. Trained models are in
+OUTPUT/runs/<row>-seed<n>, for eval, translate and align."""
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
@@ -29,11 +30,13 @@ def _add_arguments(parser: ArgumentParser) -> None:
 
 
 def _run(arguments: Namespace) -> None:
+    if arguments.workers < 1:
+        raise ValueError(f"--workers must be at least 1, got {arguments.workers}")
     recipe = recipe_by_name(arguments.recipe)
     default = Path("runs") / recipe.name / (arguments.scale or recipe.default_scale or "")
     comparison = Comparison(
         recipe=recipe,
-        rows=arguments.rows or recipe.rows,
+        rows=list(dict.fromkeys(arguments.rows or recipe.rows)),
         num_seeds=arguments.num_seeds,
         scale=arguments.scale,
         overrides=settings_of(arguments.set),

@@ -14,6 +14,7 @@ from probattn.data import alignment_gold
 from probattn.data.alignment_gold import AlignedText, read_pharaoh
 from probattn.data.parallel import ParallelText, read_parallel
 from probattn.recipes.comparison import write_atomically
+from probattn.recipes.translation_alignment import require_testable
 from probattn.recipes.translation_data import Corpus, load_corpus, lowercased
 from probattn.recipes.translation_eval import estimator_by_name, ppl_kind, predictive_metrics, translation_metrics
 from probattn.recipes.translator import Translator
@@ -48,6 +49,8 @@ def _add_arguments(parser: ArgumentParser) -> None:
 def _run(arguments: Namespace) -> None:
     translator = open_translator(arguments.model)
     ways = {name: estimator_by_name(name) for name in arguments.test_with}
+    for way in ways.values():
+        require_testable(translator.model, way)
     corpus, split = _text(translator, arguments)
     results = (
         {name: _short(translator, corpus, split, way) for name, way in ways.items()}
@@ -77,7 +80,11 @@ def _text(translator: Translator, arguments: Namespace) -> tuple[Corpus, str]:
     if arguments.gold_set is not None:
         aligned = alignment_gold.load(arguments.gold_set)
         return _corpus(translator, aligned.text, aligned), "test"
-    return load_corpus(translator.settings.corpus, translator.subwords), arguments.split or "test"
+    try:
+        return load_corpus(translator.settings.corpus, translator.subwords), arguments.split or "test"
+    except FileNotFoundError as error:
+        message = f"{error} The model was trained on that text; name another one with --src and --tgt."
+        raise ValueError(message) from error
 
 
 def _corpus(translator: Translator, text: ParallelText, gold: AlignedText | None) -> Corpus:

@@ -8,11 +8,18 @@ from probattn.recipes.recipe import CONFIGS
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
-    del parser
+    parser.add_argument("row", nargs="?", default=None, help="RECIPE/ROW: show all its settings as YAML")
+    parser.add_argument("--scale", default=None, help="size of network and data, where a recipe has several")
 
 
 def _run(arguments: Namespace) -> None:
-    del arguments
+    if arguments.row is not None:
+        name, _, row = arguments.row.partition("/")
+        if name not in RECIPES or not row:
+            raise ValueError(f"expected RECIPE/ROW with one of the recipes {', '.join(RECIPES)}, got '{arguments.row}'")
+        recipe = recipe_by_name(name)
+        print(recipe.describe(recipe.configs(row, arguments.scale)), end="")
+        return
     for name in RECIPES:
         recipe = recipe_by_name(name)
         scales = f"  (scales: {', '.join(recipe.scales)})" if recipe.scales else ""
@@ -24,7 +31,10 @@ def _run(arguments: Namespace) -> None:
 
 COMMAND = Command(
     "list recipes, rows and scales",
-    "Lists every recipe with its rows (methods) and scales (sizes of network and data).",
+    """Lists every recipe with its rows (methods) and scales (sizes of network and data); of one row, its settings.
+
+probattn ls
+probattn ls translation/variational-enum --scale multi30k""",
     _add_arguments,
     _run,
 )

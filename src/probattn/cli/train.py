@@ -15,9 +15,10 @@ __all__ = ["COMMAND"]
 _DESCRIPTION = """Trains and evaluates one row. A run that was stopped (Ctrl-C saves) goes on with the same command.
 
 probattn train translation/marginal                              the generated corpus, in minutes
-probattn train translation/soft corpus.name=files corpus.src=my.de corpus.tgt=my.en
+probattn train translation/soft --scale files corpus.src=my.de corpus.tgt=my.en
 probattn train translation/soft --scale multi30k epochs=20 trainer.learning_rate=1e-3
 probattn train translation/soft --config mine.yaml               settings from a file; name=value wins
+probattn ls translation/soft                                     all settings of a row, with their values
 
 The folder of the run then holds result.json, log.jsonl, checkpoints/ and, for translation, model/."""
 
@@ -27,7 +28,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("overrides", nargs="*", help="settings as name=value, e.g. updates=100 seed=3")
     parser.add_argument("--scale", default=None, help="size of network and data, where a recipe has several")
     parser.add_argument("--config", type=Path, nargs="*", default=[], help="further YAML files; later ones win")
-    parser.add_argument("--output", type=Path, default=None, help="folder of the run; runs/RECIPE/ROW by default")
+    parser.add_argument("--output", type=Path, default=None, help="folder of the run; runs/RECIPE/ROW-seed0 by default")
 
 
 def _run(arguments: Namespace) -> None:
@@ -46,6 +47,8 @@ def _run(arguments: Namespace) -> None:
     for metric, value in result.metrics.items():
         print(f"{metric:<24} {value:.6g}")
     print(f"Result: {output / 'result.json'}")
+    if (output / "model").exists():
+        print(f"Model:  {output / 'model'} (probattn translate {output} < text)")
 
 
 COMMAND = Command(

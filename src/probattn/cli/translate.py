@@ -12,6 +12,7 @@ from probattn.cli.command import Command
 from probattn.cli.models import input_lines, open_translator, put_lines
 from probattn.data.alignment_gold import format_pharaoh
 from probattn.data.parallel import split_words
+from probattn.recipes.translation_alignment import require_testable
 from probattn.recipes.translation_eval import estimator_by_name
 from probattn.recipes.translation_search import Translation
 
@@ -37,7 +38,9 @@ def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--input", type=Path, default=None, help="text, plain or gz; the standard input by default")
     parser.add_argument("--output", type=Path, default=None, help="file; the standard output by default")
     parser.add_argument("--beam_size", type=int, default=None, help="hypotheses of a sentence; 1 is greedy")
-    parser.add_argument("--num_best", type=int, default=1, help="translations of a sentence")
+    parser.add_argument(
+        "--num_best", type=int, default=1, help="translations of a sentence; the beam is at least as wide"
+    )
     parser.add_argument("--length_penalty", type=float, default=None, help="exponent of Wu et al.'s penalty")
     parser.add_argument("--test_with", default=None, help="soft, exact or kmax:K; as the row was tested by default")
     parser.add_argument("--scores", action="store_true", help="give score and log-probability too")
@@ -54,12 +57,15 @@ def _run(arguments: Namespace) -> None:
     decoding = replace(translator.settings.decoding, **changes)
     if "beam_size" not in changes and arguments.num_best > decoding.beam_size:
         decoding = replace(decoding, beam_size=arguments.num_best)
+    estimator = None if arguments.test_with is None else estimator_by_name(arguments.test_with)
+    if estimator is not None:
+        require_testable(translator.model, estimator)
     sentences = input_lines(arguments.input)
     _require_short(sentences, arguments.max_words)
     found = translator.translate(
         sentences,
         num_best=arguments.num_best,
-        estimator=None if arguments.test_with is None else estimator_by_name(arguments.test_with),
+        estimator=estimator,
         decoding=decoding,
         show_progress=arguments.output is not None,
     )

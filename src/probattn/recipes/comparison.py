@@ -63,9 +63,11 @@ class Comparison:
         return self.output / f"{row}-seed{seed}.json"
 
     def fingerprint(self, row: str) -> str:
-        """Changes when settings, overrides or version do; comments in a YAML file do not count."""
+        """Changes when settings, overrides, files that they name, or the version do; comments in YAML do not count."""
         contents = [yaml.safe_load(path.read_text()) for path in self.recipe.configs(row, self.scale)]
-        text = json.dumps([contents, dict(self.overrides), __version__], sort_keys=True)
+        files = [value for value in self.overrides.values() if isinstance(value, str) and Path(value).is_file()]
+        digests = [hashlib.sha256(Path(name).read_bytes()).hexdigest() for name in files]
+        text = json.dumps([contents, dict(self.overrides), __version__, *digests], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def command(self, row: str) -> str:
@@ -137,6 +139,11 @@ def recipe_by_name(name: str) -> Recipe:
 def write_atomically(path: Path, text: str) -> None:
     """Write a file that is whole or not there."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists() and not path.is_file():  # a device or a pipe, which must not be replaced
+        with path.open("w", encoding="utf-8") as stream:
+            stream.write(text)
+        return
+    path = path.resolve()  # what a link leads to, not the link
     partial = path.with_name(path.name + ".partial")
     partial.write_text(text, encoding="utf-8")
     partial.replace(path)

@@ -97,6 +97,14 @@ class Recipe:
         namespace.pop("config", None)
         return self._built(parser, namespace), namespace.as_dict()
 
+    def describe(self, configs: Sequence[Path]) -> str:
+        """All settings that YAML files give, defaults included, as YAML."""
+        parser = self._parser()
+        words = [word for config in configs for word in ("--config", str(config))]
+        namespace = parser.parse_args(words)
+        namespace.pop("config", None)
+        return str(parser.dump(namespace))
+
     def build(self, plain: Mapping[str, Any]) -> Any:
         """Settings from the plain data that `load` gave.
 

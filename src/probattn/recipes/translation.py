@@ -8,6 +8,7 @@ stopped.
 """
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -35,10 +36,19 @@ from probattn.training import Stage, StepOutput, Trainer, TrainResult, load_weig
 class TranslationTask:
     """What the training engine sees of a row."""
 
-    def __init__(self, settings: TranslationSettings, corpus: Corpus):
+    def __init__(self, settings: TranslationSettings, corpus: Corpus, *, plain: Mapping[str, Any] | None = None):
         self.settings = settings
         self.corpus = corpus
+        self.plain = {} if plain is None else plain
         self._model = build_model(settings, corpus.subwords)
+
+    def identity(self) -> Mapping[str, Any]:
+        """The text, and the settings that training depends on."""
+        sections = {name: self.plain[name] for name in ("network", "site", "max_tokens") if name in self.plain}
+        return {
+            "text": self.corpus.digest,
+            **{name: json.dumps(value, default=str) for name, value in sections.items()},
+        }
 
     @property
     def model(self) -> Seq2Seq:
@@ -114,8 +124,12 @@ def engine_stages(settings: TranslationSettings) -> list[Stage]:
 def train(run: Run) -> RowResult:
     """Train a row (or go on with it), keep its best model in `model/` and evaluate that on the test split."""
     settings: TranslationSettings = run.settings
+    if settings.trainer.select_by not in (None, "ppl"):
+        raise ValueError(f"trainer.select_by={settings.trainer.select_by}: a validation gives ppl; use that, or null")
     corpus = load_corpus(settings.corpus)
-    task = TranslationTask(settings, corpus)
+    if run.show_progress:
+        print(corpus, file=sys.stderr)
+    task = TranslationTask(settings, corpus, plain=run.plain)
     trainer = Trainer(
         task,
         replace(settings.trainer, seed=settings.seed),

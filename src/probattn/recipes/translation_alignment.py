@@ -9,7 +9,7 @@ from enum import StrEnum
 import torch
 from torch import Tensor
 
-from probattn.core import Enumerate, Mean
+from probattn.core import Enumerate, Estimator, Mean
 from probattn.data.alignment_gold import Links
 from probattn.data.batches import TranslationBatch
 from probattn.data.subwords import Subwords
@@ -44,7 +44,7 @@ def aligner_by_name(name: str) -> Aligner:
 
 
 def available_aligners(model: Seq2Seq) -> list[Aligner]:
-    """What a model can align with, the best one first."""
+    """What a model can align with: the posterior, the exact posterior, the prior, as far as it has them."""
     prior, posterior = model.weights.prior, model.weights.posterior
     found = [Aligner.PRIOR]
     # where the draw feeds the state, alternatives of one step lead to different later ones
@@ -53,6 +53,19 @@ def available_aligners(model: Seq2Seq) -> list[Aligner]:
     if posterior is not None and "target" in posterior.needs:
         found.insert(0, Aligner.POSTERIOR)
     return found
+
+
+def require_testable(model: Seq2Seq, estimator: Estimator) -> None:
+    """Refuse to enumerate the alignments of a model that has none.
+
+    Raises:
+        ValueError: If the model's weights are not a choice of one position.
+    """
+    if isinstance(estimator, Enumerate) and Aligner.EXACT not in available_aligners(model):
+        raise ValueError(
+            "exact and kmax mix over choices of one source position, but this model's weights are not such a choice; "
+            "test it with soft, or as it was trained"
+        )
 
 
 @torch.no_grad()

@@ -1,5 +1,7 @@
 """Corpora of the translation recipe: text, subwords, batches and, for the generated corpus, gold alignments."""
 
+import hashlib
+import json
 import os
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -14,6 +16,8 @@ from probattn.data.output_vocabulary import target_types
 from probattn.data.parallel import ParallelText, read_parallel
 from probattn.data.subwords import Subwords
 
+_FILES = ("src", "tgt", "valid_src", "valid_tgt", "test_src", "test_tgt")
+
 
 @dataclass(frozen=True)
 class CorpusSettings:
@@ -23,20 +27,44 @@ class CorpusSettings:
     """generated: made on the spot, with gold links; multi30k, iwslt14, wmt10k: from PROBATTN_DATA; files: yours."""
     train_size: int | None = 4000
     """Training pairs; null for all of them (not for generated)."""
-    test_size: int = 400
-    """Validation and test pairs of the generated corpus."""
+    test_size: int | None = None
+    """Pairs each for validation and test: of the generated corpus (400 by default), and of files without their own
+    (a twentieth of the text by default, at most 400)."""
     max_words: int | None = None
     """generated: longest sentence of either side; null for all that the grammar makes."""
     src: Path | None = None
-    """files: source side, plain or gz; the last `test_size` lines are held out twice, for validation and for test."""
+    """files: source side, plain or gz."""
     tgt: Path | None = None
     """files: target side."""
+    valid_src: Path | None = None
+    """files: source side for validation; by default lines are held out from the end of src and tgt."""
+    valid_tgt: Path | None = None
+    """files: target side for validation."""
+    test_src: Path | None = None
+    """files: source side for the test; by default the last lines of src and tgt are held out."""
+    test_tgt: Path | None = None
+    """files: target side for the test."""
+    on_empty: Literal["error", "skip"] = "error"
+    """files: what to do with a pair of which a side is empty."""
+    on_long: Literal["error", "skip"] = "error"
+    """files: what to do with a pair of which a side has more than 1,000 words."""
     vocabulary_size: int = 4000
     """Joint subword types of both languages; the softmax runs over those of the target side."""
     lowercase: bool = False
     """Whether the text is lower-cased first, here and when the trained model is handed text."""
     seed: int = 0
     """Of the generated corpus and of the order of batches."""
+
+    def __post_init__(self) -> None:
+        named = [name for name in _FILES if getattr(self, name) is not None]
+        if named and self.name != "files":
+            raise ValueError(
+                f"corpus.{named[0]} is given, but corpus.name is '{self.name}'; add corpus.name=files to train on files"
+            )
+        for name in ("train_size", "test_size"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"corpus.{name} must be at least 1, got {value}")
 
 
 @dataclass(frozen=True)
@@ -51,6 +79,18 @@ class Corpus:
     """Tokenizer of both sides, and the types that can be produced."""
     gold: list[tuple[Links, Links]] | None
     """Sure and possible links of the test split, where they are known."""
+
+    def __str__(self) -> str:
+        sizes = ", ".join(f"{split} {len(text):,}" for split, text in self.texts.items())
+        types, outputs = self.subwords.tokenizer.vocabulary_size, len(self.subwords.outputs)
+        return f"Pairs: {sizes}. Subwords: {types:,}, of which {outputs:,} can be produced."
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the subwords and of the text that training and selection see."""
+        content = [self.subwords.tokenizer.digest, self.subwords.outputs.full_ids.tolist()]
+        content += [(self.encoded[split].source, self.encoded[split].target) for split in ("train", "valid")]
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 def load_corpus(settings: CorpusSettings, subwords: Subwords | None = None) -> Corpus:
@@ -99,8 +139,8 @@ def _generated(settings: CorpusSettings) -> tuple[dict[str, ParallelText], list[
     corpus = GeneratedDeEn(settings.seed, max_words=settings.max_words)
     pairs = {
         "train": corpus.pairs("train", settings.train_size),
-        "valid": corpus.pairs("valid", settings.test_size),
-        "test": corpus.pairs("test", settings.test_size),
+        "valid": corpus.pairs("valid", settings.test_size or 400),
+        "test": corpus.pairs("test", settings.test_size or 400),
     }
     texts = {
         split: ParallelText(
@@ -114,20 +154,31 @@ def _generated(settings: CorpusSettings) -> tuple[dict[str, ParallelText], list[
 
 
 def _own_files(settings: CorpusSettings) -> dict[str, ParallelText]:
-    if settings.src is None or settings.tgt is None:
-        raise ValueError("corpus 'files' needs both --corpus.src and --corpus.tgt")
-    text = read_parallel(os.fspath(settings.src), os.fspath(settings.tgt))
-    held_out, total = settings.test_size, len(text.source)
-    if total <= 3 * held_out:
+    text = _pair(settings, "src", "tgt")
+    if text is None:
+        raise ValueError("corpus.name=files needs both corpus.src=FILE and corpus.tgt=FILE")
+    texts = {"valid": _pair(settings, "valid_src", "valid_tgt"), "test": _pair(settings, "test_src", "test_tgt")}
+    missing = [split for split, given in texts.items() if given is None]
+    total = len(text)
+    size = settings.test_size or min(400, max(1, total // 20))
+    if total <= (len(missing) + 1) * size:
         raise ValueError(
-            f"{settings.src} has {total} pairs; {held_out} each for validation and test leave too few to train on. "
-            "Lower --corpus.test_size, or give more text."
+            f"{settings.src} has {total} pairs; {size} for {' and '.join(missing)} each leave too few to train on. "
+            "Lower corpus.test_size, or give more text, or files of their own (corpus.valid_src, corpus.test_src, ...)."
         )
-    train_end = total - 2 * held_out
-    if settings.train_size is not None:
-        train_end = min(train_end, settings.train_size)
-    return {
-        "train": text.rows(0, train_end),
-        "valid": text.rows(total - 2 * held_out, total - held_out),
-        "test": text.rows(total - held_out, total),
-    }
+    end = total
+    for split in reversed(missing):
+        texts[split] = text.rows(end - size, end, name=f"{text.name}, {split}")
+        end -= size
+    train = text.rows(0, end if settings.train_size is None else min(end, settings.train_size))
+    return {"train": train, **{split: given for split, given in texts.items() if given is not None}}
+
+
+def _pair(settings: CorpusSettings, source: str, target: str) -> ParallelText | None:
+    """The text of two files that settings name; None where they name neither."""
+    paths = [getattr(settings, name) for name in (source, target)]
+    if paths == [None, None]:
+        return None
+    if None in paths:
+        raise ValueError(f"corpus.{source}=FILE and corpus.{target}=FILE belong together; only one of them was given")
+    return read_parallel(os.fspath(paths[0]), os.fspath(paths[1]), on_empty=settings.on_empty, on_long=settings.on_long)

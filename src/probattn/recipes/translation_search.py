@@ -30,6 +30,11 @@ class DecodingSettings:
     max_sentences: int = 32
     """Sentences that are decoded together."""
 
+    def __post_init__(self) -> None:
+        for name in ("beam_size", "max_sentences"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+
 
 @dataclass(frozen=True)
 class Translation:
@@ -75,7 +80,7 @@ def search(
     if num_best > settings.beam_size:
         raise ValueError(
             f"a beam of {settings.beam_size} gives at most {settings.beam_size} translations, not {num_best}; "
-            "raise decoding.beam_size"
+            "raise the beam size"
         )
     stepper = Seq2SeqStepper(model, estimator)
     constraints = Constraints(bos=BOS, eos=EOS, max_length=MaxLength(factor=1.5, offset=10), forbidden=(PAD, BOS, UNK))

@@ -102,7 +102,8 @@ class Translator:
         Args:
             source: One sentence a pair.
             target: Their translations.
-            aligner: "prior", "posterior" (the inference network's) or "exact"; the best that the model has by default.
+            aligner: "prior", "posterior" (the inference network's) or "exact"; by default the posterior, else exact,
+                else the prior, whichever the model has first.
             threshold: None: each target subword links to its largest weight. Else all weights of at least this.
             show_progress: Whether to show a progress bar.
         """
@@ -180,9 +181,9 @@ def load_translator(settings: TranslationSettings, folder: Path) -> Translator:
 
 
 def _without_paths(value: Any) -> Any:
-    """The same plain data with paths as text, for JSON."""
+    """The same plain data with paths as text, for JSON; absolute, so that they hold from any folder."""
     if isinstance(value, Mapping):
         return {key: _without_paths(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_without_paths(item) for item in value]
-    return str(value) if isinstance(value, Path) else value
+    return str(value.absolute()) if isinstance(value, Path) else value

@@ -7,7 +7,7 @@ from probattn.training.failure import Replay, replay_failure
 from probattn.training.model_folder import load_weights, save_model_folder
 from probattn.training.settings import TrainerSettings
 from probattn.training.stage import EveryBatch, Stage, UpdateRule
-from probattn.training.task import HasAfterUpdate, HasState, StepOutput, Task
+from probattn.training.task import HasAfterUpdate, HasIdentity, HasState, StepOutput, Task
 from probattn.training.trainer import Trainer, TrainResult
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "CheckpointError",
     "EveryBatch",
     "HasAfterUpdate",
+    "HasIdentity",
     "HasState",
     "OutputError",
     "Replay",

@@ -7,21 +7,21 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from torch import nn
-
 from probattn.training.errors import CheckpointError
 from probattn.training.settings import FREE_SETTINGS, TrainerSettings
 from probattn.training.stage import Stage
+from probattn.training.task import HasIdentity, Task
 
 __all__ = ["check_fingerprint", "make_fingerprint"]
 
+_IDENTITY = "task."
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
 def make_fingerprint(
-    model: nn.Module, settings: TrainerSettings, *, stages: Sequence[Stage], num_ranks: int
+    task: Task, settings: TrainerSettings, *, stages: Sequence[Stage], num_ranks: int
 ) -> dict[str, Any]:
-    """Settings, stages and shapes as a flat mapping of JSON values; what may differ on resume is left out."""
+    """Settings, stages, shapes and the task's identity as a flat mapping; what may differ on resume is left out."""
     content: dict[str, Any] = {"ranks": num_ranks, "stages": [stage.name for stage in stages]}
     for name, value in asdict(settings).items():
         if name not in FREE_SETTINGS:
@@ -32,7 +32,9 @@ def make_fingerprint(
                 content |= {f"{stage.name}.{name}.{key}": _text(item) for key, item in value.items()}
             else:
                 content[f"{stage.name}.{name}"] = _text(value)
-    for name, tensor in model.state_dict().items():
+    if isinstance(task, HasIdentity):
+        content |= {f"{_IDENTITY}{name}": _text(value) for name, value in task.identity().items()}
+    for name, tensor in task.model.state_dict().items():
         content[f"model.{name}"] = f"{tuple(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}"
     return dict(json.loads(json.dumps(content)))
 
@@ -44,9 +46,13 @@ def _text(value: Any) -> Any:
 
 def check_fingerprint(saved: Mapping[str, Any], current: Mapping[str, Any], folder: Path) -> None:
     """Raise a CheckpointError that names the keys in which a checkpoint and this run differ."""
-    free = {f"settings.{name}" for name in FREE_SETTINGS}  # an older version may have written one that is free by now
+    ignored = {
+        f"settings.{name}" for name in FREE_SETTINGS
+    }  # an older version may have written one that is free by now
+    if not any(key.startswith(_IDENTITY) for key in saved):  # written by a version that did not know identities
+        ignored |= {key for key in current if key.startswith(_IDENTITY)}
     lines = []
-    for key in sorted({*saved, *current} - free):
+    for key in sorted({*saved, *current} - ignored):
         if key not in current:
             lines.append(f"{key}: {saved[key]!r} in the checkpoint, absent now")
         elif key not in saved:

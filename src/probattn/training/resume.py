@@ -62,7 +62,7 @@ class Keeper:
         self._modules: dict[str, nn.Module] = {}
         for stage in stages:
             self._modules |= stage.modules()
-        self._fingerprint = make_fingerprint(task.model, settings, stages=stages, num_ranks=processes.num_ranks)
+        self._fingerprint = make_fingerprint(task, settings, stages=stages, num_ranks=processes.num_ranks)
 
     def save(self, loop: LoopState, sums: LogSums, updater: dict[str, Any] | None) -> None:
         """Write a checkpoint of this moment; all ranks call it, the main rank writes."""

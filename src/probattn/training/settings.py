@@ -6,7 +6,7 @@ from typing import Literal
 __all__ = ["FREE_SETTINGS", "TrainerSettings"]
 
 FREE_SETTINGS = frozenset(
-    {"explosion_factor", "keep_last", "kl_gradient_every", "max_seconds", "save_every", "tensorboard"}
+    {"explosion_factor", "keep_last", "kl_gradient_every", "log_every", "max_seconds", "save_every", "tensorboard"}
 )
 """What may differ when a run is resumed, because the weights do not depend on it."""
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from probattn.training.stage import Stage
 
-__all__ = ["HasAfterUpdate", "HasState", "StepOutput", "Task"]
+__all__ = ["HasAfterUpdate", "HasIdentity", "HasState", "StepOutput", "Task"]
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,18 @@ class Task(Protocol):
 
     def describe_batch(self, batch: Any) -> Mapping[str, Any]:
         """What the report of a failure says about a batch: shapes, indices, texts. Must fit into JSON."""
+        ...
+
+
+@runtime_checkable
+class HasIdentity(Protocol):
+    """A task that depends on more than its stages and the shapes of its model: data, dropout, priors.
+
+    A checkpoint with another identity is refused, so that a run is never continued with something else.
+    """
+
+    def identity(self) -> Mapping[str, Any]:
+        """Everything else that must be the same when a run is resumed, by name; values must fit into JSON."""
         ...
 
 
