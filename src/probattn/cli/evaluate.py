@@ -57,7 +57,14 @@ def _run(arguments: Namespace) -> None:
         if ways
         else {"own": dict(translator.evaluate(corpus, split=split))}
     )
-    record = {"model": str(arguments.model), "text": corpus.texts[split].name, "results": results}
+    settings = translator.settings
+    record = {
+        "model": str(arguments.model),
+        "row": settings.row,
+        "seed": settings.seed,
+        "text": corpus.texts[split].name,
+        "results": results,
+    }
     text = json.dumps(record, indent=1)
     if arguments.output is not None:
         write_atomically(arguments.output, text + "\n")

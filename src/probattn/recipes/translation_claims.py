@@ -51,13 +51,13 @@ def published_table(results: Sequence[RowResult]) -> str:
             [
                 row,
                 str(ppl.count),
-                str(ppl),
+                _spread(ppl),
                 _ratio(ppl.mean, ours["ppl"].get("soft")),
                 _number(paper.ppl),
                 "-" if paper.ppl is None else f"{paper.ppl / SOFT_PPL:.2f}",
-                str(ours["bleu"][row]),
+                _spread(ours["bleu"][row]),
                 _number(paper.bleu),
-                str(ours["entropy"][row]),
+                _spread(ours["entropy"][row]),
                 _number(paper.entropy),
                 f"{ours['parameters'][row].mean / 1e6:.2f}M",
             ]
@@ -143,6 +143,10 @@ def _bleu_claims(results: Sequence[RowResult]) -> list[list[str]]:
 
 def _ratio(value: float, reference: Summary | None) -> str:
     return "-" if reference is None else f"{value / reference.mean:.2f}"
+
+
+def _spread(summary: Summary) -> str:
+    return f"{summary.mean:.2f}" + (f" ± {summary.spread:.2f}" if summary.count > 1 else "")
 
 
 def _number(value: float | None) -> str:
