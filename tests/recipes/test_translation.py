@@ -163,3 +163,18 @@ def is_alive(process_id: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+def test_two_processes_train_one_model(files: tuple[Path, Path], tmp_path: Path) -> None:
+    settings = {"corpus.name": "files", "corpus.src": files[0], "corpus.tgt": files[1], **SMALL}
+    words = ["train", "translation/marginal", *(f"{name}={value}" for name, value in settings.items())]
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [sys.executable, *launcher, "-m", "probattn", *words, "--output", str(tmp_path / "run")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.count("Result: ") == 1  # one process evaluates and writes
+    assert probattn.load(tmp_path / "run").translate(["der hund"])[0][0].text

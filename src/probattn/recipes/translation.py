@@ -30,7 +30,7 @@ from probattn.recipes.translation_report import write_report
 from probattn.recipes.translation_run import run as run_model
 from probattn.recipes.translation_settings import TranslationSettings, build_model
 from probattn.recipes.translator import Translator, load_translator
-from probattn.training import Stage, StepOutput, Trainer, TrainResult, load_weights
+from probattn.training import Stage, StepOutput, Trainer, TrainResult, is_main_process, load_weights
 
 
 class TranslationTask:
@@ -127,7 +127,7 @@ def train(run: Run) -> RowResult:
     if settings.trainer.select_by not in (None, "ppl"):
         raise ValueError(f"trainer.select_by={settings.trainer.select_by}: a validation gives ppl; use that, or null")
     corpus = load_corpus(settings.corpus)
-    if run.show_progress:
+    if run.show_progress and is_main_process():
         print(corpus, file=sys.stderr)
     task = TranslationTask(settings, corpus, plain=run.plain)
     trainer = Trainer(
@@ -140,6 +140,8 @@ def train(run: Run) -> RowResult:
     result = trainer.run()
     if not result.is_finished:
         raise SystemExit(f"the time was up after {result.updates} updates; run the same command again to go on")
+    if not is_main_process():
+        raise SystemExit(0)  # one process evaluates and writes
     load_weights(task.model, result.best)
     translator = Translator(task.model, corpus.subwords, settings=settings)
     translator.save(run.output / "model", run.plain)

@@ -2,6 +2,7 @@
 
 from probattn.training.checkpoint import Checkpoint, load_checkpoint
 from probattn.training.diagnostics import effective_kl_gradient
+from probattn.training.distributed import is_main_process
 from probattn.training.errors import CheckpointError, OutputError, TrainingFailure, TrainingInterrupted
 from probattn.training.failure import Replay, replay_failure
 from probattn.training.model_folder import load_weights, save_model_folder
@@ -29,6 +30,7 @@ __all__ = [
     "TrainingInterrupted",
     "UpdateRule",
     "effective_kl_gradient",
+    "is_main_process",
     "load_checkpoint",
     "load_weights",
     "replay_failure",

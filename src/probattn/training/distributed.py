@@ -16,9 +16,14 @@ from torch import Tensor, nn
 
 from probattn.training.errors import CheckpointError, OutputError
 
-__all__ = ["Processes"]
+__all__ = ["Processes", "is_main_process"]
 
 T = TypeVar("T")
+
+
+def is_main_process() -> bool:
+    """Whether this is the first of the processes that torchrun started, or the only one."""
+    return int(os.environ.get("RANK", "0")) == 0
 
 
 class Processes:
