@@ -290,7 +290,7 @@ def test_progress_bar_shows_averages_speed_and_total(tmp_path: Path, monkeypatch
     train(NoisyTask(), tmp_path, *noisy_stages()[1:], accumulate=2, log_every=12)
     assert ("title", "second", 0) in shown
     assert ("total", 12) in shown
-    expected = {"loss", "bound", "tokens", "gradient_norm", "tokens_per_second"}
+    expected = {"loss", "bound", "tokens", "gradient_norm", "tokens_per_second", "effective_kl_gradient"}
     assert ("texts", expected) in shown
     assert shown[-1] == ("closed",)
 
