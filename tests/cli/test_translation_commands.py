@@ -108,6 +108,10 @@ def test_align_keeps_the_lines_and_measures(
     words: list[str | Path] = ["align", trained.run, "--src", tmp_path / "a.de", "--tgt", tmp_path / "a.en"]
     lines = output_of(words, capsys).splitlines()
     assert len(lines) == 3 and lines[1] == "" and lines[0] and lines[2]
+    records = [json.loads(line) for line in output_of([*words, "--format", "json"], capsys).splitlines()]
+    assert [record["alignment"] for record in records] == lines
+    assert len(records[0]["weights"]) == 3 and sum(records[0]["weights"][0]) == pytest.approx(1.0, abs=1e-3)
+    assert records[1]["weights"] == [] and records[1]["target"] == ["x"]
     (tmp_path / "a.gold").write_text("\n".join(lines) + "\n")  # its own links, so nothing is wrong
     cli.main([str(word) for word in [*words, "--gold", tmp_path / "a.gold"]])
     assert "alignment error rate: 0.0000" in capsys.readouterr().err

@@ -1,5 +1,6 @@
 """`probattn align`: word alignments of a parallel text."""
 
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +12,8 @@ from probattn.cli.models import open_translator, put_lines
 from probattn.data.alignment_gold import format_pharaoh, read_pharaoh
 from probattn.data.parallel import ParallelText, read_lines, split_words
 from probattn.metrics import alignment_error_rate
-from probattn.recipes.translation_alignment import Aligner, Links, available_aligners
+from probattn.recipes.translation_alignment import Aligner, Links, available_aligners, word_weights
+from probattn.recipes.translator import Alignment, Translator
 
 __all__ = ["COMMAND"]
 
@@ -21,6 +23,7 @@ between source word and target word, counted from 0.
 probattn align runs/translation/variational-enum-seed0 --src text.de --tgt text.en > text.align
 probattn align MODEL --src text.de --tgt text.en --aligner prior        without looking at the target word
 probattn align MODEL --src text.de --tgt text.en --gold text.gold       the alignment error rate too, on stderr
+probattn align MODEL --src text.de --tgt text.en --format json          weights between words, one object a line
 
 --aligner: "posterior" is the inference network's (variational rows), "exact" weighs the prior by how well each position
 explains the target word, "prior" is what decoding sees. By default the first of these that the model has is used."""
@@ -33,6 +36,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--output", type=Path, default=None, help="file; the standard output by default")
     parser.add_argument("--aligner", choices=[one.value for one in Aligner], default=None, help="which distribution")
     parser.add_argument("--threshold", type=float, default=None, help="all links of at least this weight, not the best")
+    parser.add_argument("--format", choices=["pharaoh", "json"], default="pharaoh", help="json has word weights too")
     parser.add_argument("--max_words", type=int, default=1000, help="longer lines are refused: memory grows with them")
     parser.add_argument("--gold", type=Path, default=None, help="gold links in Pharaoh format, 1p2 for possible ones")
 
@@ -59,12 +63,37 @@ def _run(arguments: Namespace) -> None:
         show_progress=arguments.output is not None,
     )
     links: list[Links] = [frozenset()] * len(text)  # a pair with an empty side has no links
+    weights: list[list[list[float]]] = [[] for _ in links]
     for row, alignment in zip(rows, found, strict=True):
         links[row] = alignment.links
-    put_lines((format_pharaoh(one) for one in links), arguments.output)
+        weights[row] = _between_words(translator, alignment, source[row], target[row])
+    if arguments.format == "json":
+        lines = [_record(text, row, links[row], weights[row]) for row in range(len(text))]
+    else:
+        lines = [format_pharaoh(one) for one in links]
+    put_lines(lines, arguments.output)
     if gold is not None:
         rate = alignment_error_rate(zip(links, gold.sure, gold.possible, strict=True))
         print(f"alignment error rate: {rate:.4f}", file=sys.stderr)
+
+
+def _between_words(translator: Translator, alignment: Alignment, source: str, target: str) -> list[list[float]]:
+    """Weights between words, (target words, source words)."""
+    tokenizer = translator.subwords.tokenizer
+    text = translator.encode(ParallelText((source,), (target,), name="one pair"))
+    matrix = word_weights(alignment.weights, tokenizer.word_index(text.source[0]), tokenizer.word_index(text.target[0]))
+    return [[round(float(weight), 4) for weight in line] for line in matrix]
+
+
+def _record(text: ParallelText, row: int, links: Links, weights: list[list[float]]) -> str:
+    content = {
+        "line": row,
+        "source": split_words(text.source[row]),
+        "target": split_words(text.target[row]),
+        "alignment": format_pharaoh(links),
+        "weights": weights,
+    }
+    return json.dumps(content, ensure_ascii=False)
 
 
 def _require_short(text: ParallelText, rows: Sequence[int], max_words: int) -> None:

@@ -36,5 +36,6 @@ def put_lines(lines: Iterable[str], path: Path | None) -> None:
     text = "".join(f"{line}\n" for line in lines)
     if path is None:
         sys.stdout.write(text)
+        sys.stdout.flush()
     else:
         write_atomically(path, text)

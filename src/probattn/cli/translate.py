@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 from jsonargparse import ArgumentParser, Namespace
+from tqdm import tqdm
 
 from probattn.cli.command import Command
 from probattn.cli.models import input_lines, open_translator, put_lines
@@ -28,6 +29,9 @@ probattn translate MODEL --input text.de --format json                  one JSON
 
 With several fields a line is: number ||| translation ||| score log-probability ||| alignment (Pharaoh format)."""
 
+
+_BLOCK = 512
+"""Sentences between two writings to the standard output."""
 
 _EMPTY = Translation(text="", log_prob=0.0, score=0.0, weights=torch.zeros(0, 0), links=frozenset())
 """Of an empty line."""
@@ -62,15 +66,17 @@ def _run(arguments: Namespace) -> None:
         require_testable(translator.model, estimator)
     sentences = input_lines(arguments.input)
     _require_short(sentences, arguments.max_words)
-    found = translator.translate(
-        sentences,
-        num_best=arguments.num_best,
-        estimator=estimator,
-        decoding=decoding,
-        show_progress=arguments.output is not None,
-    )
-    lines = [line for number, best in enumerate(found) for line in _lines(number, best, arguments)]
-    put_lines(lines, arguments.output)
+    lines: list[str] = []
+    for start in tqdm(range(0, len(sentences), _BLOCK), desc="blocks", disable=arguments.output is None):
+        found = translator.translate(
+            sentences[start : start + _BLOCK], num_best=arguments.num_best, estimator=estimator, decoding=decoding
+        )
+        lines += [line for number, best in enumerate(found, start) for line in _lines(number, best, arguments)]
+        if arguments.output is None:  # what is done is seen at once, and not lost when the rest is interrupted
+            put_lines(lines, None)
+            lines = []
+    if arguments.output is not None:
+        put_lines(lines, arguments.output)
 
 
 def _require_short(sentences: Sequence[str], max_words: int) -> None:

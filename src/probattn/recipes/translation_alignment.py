@@ -118,3 +118,23 @@ def word_links(
     target_words = subwords.tokenizer.word_index(target)
     inside = weights[: len(target_words), : len(source_words)]
     return frozenset(links_from_weights(inside, source_words, target_words, threshold=threshold))
+
+
+def word_weights(weights: Tensor, source_words: Sequence[int], target_words: Sequence[int]) -> Tensor:
+    """Weights between words: summed over the subwords of a source word, averaged over those of a target word.
+
+    Args:
+        weights: (T, S) between subwords; rows behind the last target word (end of sentence) are left out.
+        source_words: (S) number of each subword's word.
+        target_words: Number of each target subword's word.
+
+    Returns:
+        (target words, source words); rows sum to one.
+
+    Example:
+        >>> word_weights(torch.tensor([[0.5, 0.2, 0.3], [0.1, 0.9, 0.0]]), [0, 0, 1], [0, 0])
+        tensor([[0.8500, 0.1500]])
+    """
+    to_source = torch.nn.functional.one_hot(torch.tensor(source_words)).to(weights.dtype)  # (S, source words)
+    to_target = torch.nn.functional.one_hot(torch.tensor(target_words)).to(weights.dtype)  # (T, target words)
+    return (to_target / to_target.sum(dim=0)).T @ weights[: len(target_words)] @ to_source

@@ -1,16 +1,10 @@
-"""Word alignments of a few test sentences, as plain data for the report.
-
-Size letters: T target subwords, S source subwords.
-"""
+"""Word alignments of a few test sentences, as plain data for the report."""
 
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from probattn.data.parallel import split_words
-from probattn.recipes.translation_alignment import available_aligners
+from probattn.recipes.translation_alignment import available_aligners, word_weights
 from probattn.recipes.translation_data import Corpus
 from probattn.recipes.translator import Translator
 
@@ -47,7 +41,7 @@ def alignment_examples(translator: Translator, corpus: Corpus) -> list[dict[str,
         for row, example, alignment in zip(rows, examples, found, strict=True):
             source_words = tokenizer.word_index(corpus.encoded["test"].source[row])
             target_words = tokenizer.word_index(corpus.encoded["test"].target[row])
-            matrix = _word_weights(alignment.weights[: len(target_words)], source_words, target_words)
+            matrix = word_weights(alignment.weights, source_words, target_words)
             example["weights"][aligner.value] = [[round(float(weight), 3) for weight in line] for line in matrix]
     return examples
 
@@ -59,10 +53,3 @@ def _suitable(source: Sequence[str], target: Sequence[str]) -> list[int]:
         if len(split_words(one)) in WORDS and len(split_words(other)) in WORDS
     ]
     return (rows or list(range(len(source))))[:NUM_EXAMPLES]
-
-
-def _word_weights(weights: Tensor, source_words: Sequence[int], target_words: Sequence[int]) -> Tensor:
-    """(target words, source words): summed over the subwords of a source word, averaged over those of a target word."""
-    to_source = torch.nn.functional.one_hot(torch.tensor(source_words)).to(weights.dtype)  # (S, source words)
-    to_target = torch.nn.functional.one_hot(torch.tensor(target_words)).to(weights.dtype)  # (T, target words)
-    return (to_target / to_target.sum(dim=0)).T @ weights @ to_source
