@@ -38,7 +38,7 @@ _TABLE_TEXT = (
     "Perplexities count end-of-sentence tokens. 'ppl is' says how the predictive distribution of 'test ppl' was "
     "formed: exactly over all alignments, with plug-in weights, or as a mixture over draws. 'elbo_ppl' counts the "
     "whole KL; with 'iw_ppl' (20 draws of q) it bounds an exact 'test ppl' from above. For Bayesian rows, which "
-    "train with a KL weight of 0.01, it bounds another quantity than the plug-in 'test ppl'. AER is the alignment "
+    "train with a small KL weight, it bounds another quantity than the plug-in 'test ppl'. AER is the alignment "
     "error rate against gold links: p is the prior, which decoding sees; q the inference network, which has seen "
     "the target; 'exact' the prior weighed by how well each position explains the word. 'KL gradient' is the norm "
     "of the weighted KL's gradient over the likelihood's when it was last measured; '-' where there is no KL "
