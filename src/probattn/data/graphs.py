@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-__all__ = ["NodeGraph", "block_model"]
+__all__ = ["NodeGraph", "block_model", "undirected"]
 
 
 @dataclass(frozen=True)
