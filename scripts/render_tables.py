@@ -74,7 +74,7 @@ def multi30k() -> str:
         "(where soft attention has 32.77). Made by `probattn compare translation --scale multi30k --num_seeds 3 "
         "--output results/nmt_multi30k`."
     )
-    return f"{published_table(results)}\n{note}\n\n{claims_table(results)}"
+    return f"{published_table(results)}\n{note}\n\n{claims_table(results)}".rstrip("\n") + "\n"
 
 
 def k_max() -> str:

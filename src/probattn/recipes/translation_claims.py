@@ -66,9 +66,12 @@ def published_table(results: Sequence[RowResult]) -> str:
 
 
 def claims_table(results: Sequence[RowResult]) -> str:
-    """Each claim with the paper's figure, ours, and a verdict, as Markdown; claims without results are left out."""
+    """Each claim with the paper's figure, ours, and a verdict, as Markdown; claims without results are left out.
+
+    Empty where there are results of one row only.
+    """
     lines = [*_ppl_claims(results), *_entropy_claims(results), *_bleu_claims(results)]
-    return as_markdown(["claim", "paper", "here", "verdict"], lines)
+    return as_markdown(["claim", "paper", "here", "verdict"], lines) if lines else ""
 
 
 def verdict(difference: float, first: Summary, second: Summary) -> str:
