@@ -33,7 +33,7 @@ def test_tables_hold_ours_and_theirs() -> None:
         result("marginal", 1, ppl=5.1, bleu=31.1, entropy=0.81),
         result("hard-enum", 0, ppl=5.9, entropy=0.1),
     ]
-    table = published_table(results)
+    table = published_table(results, {"marginal": 2.5})
     marginal = next(line for line in table.splitlines() if line.startswith("| marginal"))
     assert [cell.strip() for cell in marginal.split("|")[1:7]] == [
         "marginal",
@@ -43,6 +43,7 @@ def test_tables_hold_ours_and_theirs() -> None:
         "6.33",
         "0.90",
     ]
+    assert marginal.rstrip(" |").endswith("2.5")
     claims = {line.split("|")[1].strip(): line for line in claims_table(results).splitlines()[2:]}
     assert claims["perplexity of marginal below soft's"].rstrip(" |").endswith("holds")
     assert "fails (one seed)" in claims["perplexity of hard-enum above soft's"]

@@ -6,7 +6,7 @@ network), so claims are compared as ratios and orders.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -39,10 +39,29 @@ BAM = {"soft": Published(None, 32.77, None), "bayesian-wc": Published(None, 33.8
 ENTROPY_ORDER = ("hard-enum", "variational-enum", "marginal", "soft", "relaxed-dirichlet")
 
 
-def published_table(results: Sequence[RowResult]) -> str:
-    """Our perplexity, BLEU and entropy beside the paper's, both also as ratios to soft attention, as Markdown."""
+def published_table(results: Sequence[RowResult], step_ratios: Mapping[str, float]) -> str:
+    """Our perplexity, BLEU and entropy beside the paper's, both also as ratios to soft attention, as Markdown.
+
+    Args:
+        results: Of any rows and seeds.
+        step_ratios: Time of a training step over soft attention's by row, as a benchmark measured it: the times of runs
+            on a shared machine cannot be compared.
+    """
     ours = {metric: summarise(results, metric) for metric in ("ppl", "bleu", "entropy", "parameters")}
-    header = ["row", "seeds", "ppl", "/ soft", "paper", "/ soft", "BLEU", "paper", "entropy", "paper", "parameters"]
+    header = [
+        "row",
+        "seeds",
+        "ppl",
+        "/ soft",
+        "paper",
+        "/ soft",
+        "BLEU",
+        "paper",
+        "entropy",
+        "paper",
+        "parameters",
+        "step / soft",
+    ]
     rows = []
     for row in ours["ppl"]:
         paper = DENG.get(row) or BAM.get(row) or Published(None, None, None)
@@ -60,6 +79,7 @@ def published_table(results: Sequence[RowResult]) -> str:
                 _spread(ours["entropy"][row]),
                 _number(paper.entropy),
                 f"{ours['parameters'][row].mean / 1e6:.2f}M",
+                f"{step_ratios[row]:.1f}" if row in step_ratios else "-",
             ]
         )
     return as_markdown(header, rows)
