@@ -1,5 +1,6 @@
 """The translation recipe on a toy language: every row trains, resumes, evaluates; wrong input is named."""
 
+import json
 import os
 import subprocess
 import sys
@@ -131,6 +132,22 @@ def test_a_failing_row_does_not_cost_the_others(files: tuple[Path, Path], tmp_pa
     ):
         cli.main([*words, "--set", *(f"{name}={value}" for name, value in settings.items())])
     assert (tmp_path / "soft-seed0.json").exists()
+
+
+def test_a_comparison_with_other_settings_starts_anew(
+    files: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = {"corpus.name": "files", "corpus.src": files[0], "corpus.tgt": files[1], **SMALL, "epochs": 1}
+    words = ["compare", "translation", "--rows", "soft", "--workers", "1", "--output", str(tmp_path), "--set"]
+    for dropout in (0.0, 0.2):
+        changed = {**settings, "network.dropout": dropout}
+        cli.main([*words, *(f"{name}={value}" for name, value in changed.items())])
+    assert "held a run with other settings" in capsys.readouterr().err
+    runs = sorted(folder.name for folder in (tmp_path / "runs").iterdir())
+    assert len(runs) == 2 and runs[0] == "soft-seed0" and runs[1].startswith("soft-seed0-")
+    stored = json.loads((tmp_path / "soft-seed0.json").read_text())
+    assert stored["overrides"]["network.dropout"] == "0.2"
+    assert stored["command"].count("network.dropout=0.2") == 1
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="the children of a process are listed in /proc")

@@ -62,6 +62,10 @@ class Comparison:
         """The result file of a job."""
         return self.output / f"{row}-seed{seed}.json"
 
+    def run_folder(self, row: str, seed: int) -> Path:
+        """Where a job keeps checkpoints, logs and the trained model."""
+        return self.output / "runs" / f"{row}-seed{seed}"
+
     def fingerprint(self, row: str) -> str:
         """Changes when settings, overrides, files that they name, or the version do; comments in YAML do not count."""
         contents = [yaml.safe_load(path.read_text()) for path in self.recipe.configs(row, self.scale)]
@@ -89,6 +93,8 @@ def compare(comparison: Comparison, *, workers: int) -> str:
     results, waiting = _finished(comparison)
     if results:
         print(f"{len(results)} of {len(comparison.jobs)} results were there already in {comparison.output}")
+    for row, seed in waiting:
+        _set_aside_others(comparison.run_folder(row, seed), comparison.fingerprint(row))
     origin = _commit()
     failures = {}
     for job, outcome in _outcomes(comparison, waiting, workers=workers):
@@ -114,12 +120,14 @@ def _outcomes(
     """Results of jobs, or what went wrong with them, as they come in; an interruption starts no further job."""
     # fork would copy torch's thread pools, which then hang
     context = multiprocessing.get_context("spawn")
-    name, scale, overrides, output = comparison.recipe.name, comparison.scale, comparison.overrides, comparison.output
+    name, scale, overrides = comparison.recipe.name, comparison.scale, dict(comparison.overrides)
     pool = ProcessPoolExecutor(
         max_workers=max(1, workers), mp_context=context, initializer=_end_with_parent, initargs=(os.getpid(),)
     )
     try:
-        running = {pool.submit(_run_job, name, scale, dict(overrides), output, *job): job for job in jobs}
+        running = {
+            pool.submit(_run_job, name, scale, overrides, comparison.run_folder(*job), *job): job for job in jobs
+        }
         for future in tqdm(as_completed(running), total=len(running), desc="rows", file=sys.stderr):
             try:
                 outcome: RowResult | Exception = future.result()
@@ -128,6 +136,20 @@ def _outcomes(
             yield running[future], outcome
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _set_aside_others(folder: Path, fingerprint: str) -> None:
+    """Rename a run with other settings, so that this one starts anew and nothing is lost; mark the folder as ours."""
+    mark = folder / "comparison"
+    if mark.exists() and mark.read_text().strip() != fingerprint:
+        aside = folder.with_name(f"{folder.name}-{mark.read_text().strip()}")
+        number = 1
+        while aside.exists():
+            number += 1
+            aside = folder.with_name(f"{folder.name}-{mark.read_text().strip()}-{number}")
+        folder.rename(aside)
+        print(f"{folder} held a run with other settings; it is now {aside}", file=sys.stderr)
+    write_atomically(mark, fingerprint + "\n")
 
 
 def recipe_by_name(name: str) -> Recipe:
@@ -171,7 +193,7 @@ def _run_job(name: str, scale: str | None, overrides: dict[str, Any], output: Pa
         torch.set_num_threads(1)
         recipe = recipe_by_name(name)
         settings, plain = recipe.load(recipe.configs(row, scale), {**overrides, "seed": seed})
-        return recipe.train(Run(settings, plain, output / "runs" / f"{row}-seed{seed}", show_progress=False))
+        return recipe.train(Run(settings, plain, output, show_progress=False))
     except SystemExit:  # a signal came; what else is queued for this worker is not begun
         _WAS_INTERRUPTED.set()
         raise
