@@ -8,7 +8,9 @@ from jsonargparse import ArgumentParser, Namespace
 
 from probattn.cli.command import RECIPES, Command, settings_first, settings_of
 from probattn.recipes.comparison import recipe_by_name, write_atomically
+from probattn.recipes.provenance import note_commit
 from probattn.recipes.recipe import Run
+from probattn.training import is_main_process
 
 __all__ = ["COMMAND"]
 
@@ -42,6 +44,8 @@ def _run(arguments: Namespace) -> None:
         raise SystemExit(f"no such config file: {', '.join(missing)}")
     settings, plain = recipe.load(configs, settings_of(arguments.overrides))
     output = arguments.output or Path("runs") / name / f"{row}-seed{settings.seed}"
+    if is_main_process():
+        note_commit(output)
     result = recipe.train(Run(settings, plain, output))
     write_atomically(output / "result.json", json.dumps(asdict(result), indent=1) + "\n")
     for metric, value in result.metrics.items():

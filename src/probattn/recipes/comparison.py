@@ -11,7 +11,6 @@ import multiprocessing
 import os
 import platform
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -26,6 +25,7 @@ import yaml
 from tqdm import tqdm
 
 from probattn import __version__
+from probattn.recipes.provenance import commit, note_commit, trained_with
 from probattn.recipes.recipe import Recipe, Run
 from probattn.recipes.results import RowResult
 
@@ -95,7 +95,7 @@ def compare(comparison: Comparison, *, workers: int) -> str:
         print(f"{len(results)} of {len(comparison.jobs)} results were there already in {comparison.output}")
     for row, seed in waiting:
         _set_aside_others(comparison.run_folder(row, seed), comparison.fingerprint(row))
-    origin = _commit()
+    evaluated_with = commit()
     failures = {}
     for job, outcome in _outcomes(comparison, waiting, workers=workers):
         if isinstance(outcome, Exception):
@@ -103,7 +103,7 @@ def compare(comparison: Comparison, *, workers: int) -> str:
             print(f"{job[0]}, seed {job[1]}: {outcome}", file=sys.stderr)
         else:
             results[job] = outcome
-            _write_result(comparison, outcome, origin)
+            _write_result(comparison, outcome, evaluated_with)
     if failures:
         names = ", ".join(f"{row} (seed {seed})" for row, seed in failures)
         raise RuntimeError(
@@ -193,6 +193,7 @@ def _run_job(name: str, scale: str | None, overrides: dict[str, Any], output: Pa
         torch.set_num_threads(1)
         recipe = recipe_by_name(name)
         settings, plain = recipe.load(recipe.configs(row, scale), {**overrides, "seed": seed})
+        note_commit(output)
         return recipe.train(Run(settings, plain, output, show_progress=False))
     except SystemExit:  # a signal came; what else is queued for this worker is not begun
         _WAS_INTERRUPTED.set()
@@ -218,29 +219,16 @@ def _finished(comparison: Comparison) -> tuple[dict[tuple[str, int], RowResult],
     return done, [job for job in comparison.jobs if job not in done]
 
 
-def _write_result(comparison: Comparison, result: RowResult, origin: str) -> None:
+def _write_result(comparison: Comparison, result: RowResult, evaluated_with: str) -> None:
     record = {
         "fingerprint": comparison.fingerprint(result.row),
         "command": comparison.command(result.row),
         "overrides": dict(comparison.overrides),
         "version": __version__,
-        "commit": origin,
+        "commit": evaluated_with,
+        "trained_with": trained_with(comparison.run_folder(result.row, result.seed)),
         "torch": torch.__version__.split("+")[0],
         "machine": f"{platform.machine()}, 1 thread",
         "result": asdict(result),
     }
     write_atomically(comparison.path(result.row, result.seed), json.dumps(record, indent=1) + "\n")
-
-
-def _commit() -> str:
-    """The commit of the code that runs, with "-dirty" where files of the package differ from it."""
-    folder = str(Path(__file__).parent.parent)
-
-    def git(*words: str) -> str | None:
-        done = subprocess.run(["git", "-C", folder, *words], capture_output=True, text=True, check=False)
-        return done.stdout.strip() if done.returncode == 0 else None
-
-    commit = git("rev-parse", "--short", "HEAD")
-    if commit is None:
-        return "unknown"
-    return f"{commit}-dirty" if git("status", "--porcelain", "--", folder) else commit
