@@ -7,6 +7,7 @@ from torch import Tensor
 from probattn import Categorical, Elbo, FromScores, GammaPrior, KeyPrior, Mean, Pathwise, ScoreFunction, Site, Weibull
 from probattn.data.graphs import block_model
 from probattn.models.gat import GAT, GraphAttention, neighbourhoods
+from probattn.nn import SparseRows
 
 N, F = 12, 5
 EDGES = torch.tensor([[0, 1, 2, 3, 4, 0, 7, 7], [1, 0, 3, 2, 5, 6, 7, 8]])
@@ -141,4 +142,28 @@ def test_wrong_features_estimators_and_names() -> None:
     with pytest.raises(ValueError, match="need different names"):
         GAT(
             [GraphAttention(F, 4, num_heads=2, weights=soft("a")), GraphAttention(8, 3, num_heads=1, weights=soft("a"))]
+        )
+
+
+def test_sparse_features_give_what_dense_ones_give() -> None:
+    gat, features = model(), torch.randn(N, F) * (torch.rand(N, F) < 0.4)
+    support, estimators = neighbourhoods(EDGES, N), {"first": Mean(), "second": Mean()}
+    outputs = []
+    for given in (features, SparseRows.from_dense(features)):
+        gat.zero_grad()
+        logits, _ = gat.logits(given, support, estimators=estimators)
+        logits.square().sum().backward()
+        first = gat.layers[0]
+        assert isinstance(first, GraphAttention) and first.project.weight.grad is not None
+        outputs.append((logits.detach(), first.project.weight.grad.clone()))
+    for dense_part, sparse_part in zip(*outputs, strict=True):
+        assert torch.allclose(dense_part, sparse_part, atol=1e-5)
+
+
+def test_sparse_features_with_nan_are_refused() -> None:
+    features = torch.zeros(N, F)
+    features[2, 1] = torch.nan
+    with pytest.raises(ValueError, match="NaN"):
+        model().logits(
+            SparseRows.from_dense(features), neighbourhoods(EDGES, N), estimators={"first": Mean(), "second": Mean()}
         )

@@ -26,6 +26,7 @@ from probattn.nn import (
     KeyPrior,
     MeanMemory,
     StandardNormal,
+    Uniform,
 )
 
 __all__ = ["CONDITIONALS", "JUNK", "B", "C", "CausalSum", "D", "Row", "S", "T", "make_given"]
@@ -82,6 +83,11 @@ CONDITIONALS = {
     "key-prior-gamma": Row(lambda: KeyPrior(D, GammaPrior(), hidden_dim=8), (B, 1, S), KEYS),
     "key-prior-lognormal": Row(lambda: KeyPrior(D, LognormalPrior(location="log_psi"), hidden_dim=8), (B, 1, S), KEYS),
     "key-prior-categorical": Row(lambda: KeyPrior(D, Categorical(), hidden_dim=8), (B, 1, S), KEYS),
+    "key-prior-per-set": Row(
+        lambda: KeyPrior(D, GammaPrior(concentration="psi_rate"), hidden_dim=8, normalises="set"), (B, 1, S), KEYS
+    ),
+    "key-prior-detached": Row(lambda: KeyPrior(D, GammaPrior(), hidden_dim=8, detaches_keys=True), (B, 1, S), NOTHING),
+    "uniform-gamma": Row(lambda: Uniform(GammaPrior(concentration="psi_rate")), WEIGHTS, NOTHING),
     "standard-normal": Row(lambda: StandardNormal(D), VECTOR, NOTHING, event="vector"),
     "mean-memory": Row(MeanMemory, VECTOR, frozenset({"values"}), event="vector"),
     "from-context": Row(lambda: FromContext(D, 7), VECTOR, CONTEXT, event="vector"),

@@ -76,6 +76,10 @@ class Support(Protocol):
         """Log-softmax of one logit per key over *all* keys, shaped like the scores. Shared by all queries."""
         ...
 
+    def set_log_softmax(self, logits: Tensor) -> Tensor:
+        """Log-softmax of one logit per key over each attended set, shaped like the scores."""
+        ...
+
     def zero_unseen(self, rows: Tensor) -> Tensor:
         """Rows of a memory, (*lead, S, D), with zeros where no query may look: 0 * inf is NaN, in gradients too."""
         ...
@@ -180,6 +184,10 @@ class Dense:
         key_mask = mask.any(dim=-2, keepdim=True)  # causal masks differ per query, the prior over keys does not
         return Dense(key_mask).log_softmax(logits)
 
+    def set_log_softmax(self, logits: Tensor) -> Tensor:
+        """(*lead, S) gives (*lead, T, S); T is 1 where all queries see the same keys."""
+        return self.log_softmax(logits.unsqueeze(-2))
+
     def zero_unseen(self, rows: Tensor) -> Tensor:
         """See `Support.zero_unseen`."""
         if self.mask is None:
@@ -263,8 +271,9 @@ class Segments:
 
     def sum(self, x: Tensor) -> Tensor:
         """See `Support.sum`."""
-        total = x.new_zeros(self.unit_shape(x))
-        return total.index_add(-2, self.index, x)
+        flat = x.flatten(0, -3) if x.dim() > 2 else x.unsqueeze(0)  # a loop: index_add is fast along its first axis
+        totals = [one.new_zeros(self.num_segments, x.shape[-1]).index_add(0, self.index, one) for one in flat]
+        return torch.stack(totals).view(self.unit_shape(x))
 
     def spread(self, total: Tensor) -> Tensor:
         """See `Support.spread`."""
@@ -306,6 +315,10 @@ class Segments:
         """Log-softmax over all rows of the memory, (N, H) or (E, H), brought to the edges: (E, H)."""
         weights = torch.log_softmax(logits, dim=0)
         return weights if self.source is None else weights.index_select(0, self.source)
+
+    def set_log_softmax(self, logits: Tensor) -> Tensor:
+        """(N, H) or (E, H) logits give (E, H)."""
+        return self.log_softmax(logits if self.source is None else logits.index_select(0, self.source))
 
     def zero_unseen(self, rows: Tensor) -> Tensor:
         """The same rows: a node that no edge reads takes no part in any sum."""

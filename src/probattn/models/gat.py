@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from probattn.core import Estimator, Evaluation, Given, Latent, Memory, Segments
 from probattn.core.noise import fold_seed
-from probattn.nn import Site
+from probattn.nn import Dropout, Site, SparseRows
 from probattn.nn.scores import GraphAdditive
 
 __all__ = ["GAT", "GraphAttention", "neighbourhoods"]
@@ -70,16 +70,16 @@ class GraphAttention(nn.Module):
         self.weights = weights
         self.concatenates = concatenates
         self.bias = nn.Parameter(torch.zeros(num_heads * head_dim if concatenates else head_dim))
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         nn.init.xavier_uniform_(self.project.weight)
 
     def forward(
-        self, features: Tensor, support: Segments, estimator: Estimator, *, seed: Tensor | None = None
+        self, features: Tensor | SparseRows, support: Segments, estimator: Estimator, *, seed: Tensor | None = None
     ) -> tuple[Tensor, Latent]:
         """Attend to all neighbours.
 
         Args:
-            features: (N, F).
+            features: (N, F); sparse ones, e.g. bags of words, are multiplied as such.
             support: From `neighbourhoods`.
             estimator: With one particle: the next layer reads what this one drew.
             seed: () int64; drawn from torch's generator if absent.
@@ -87,7 +87,9 @@ class GraphAttention(nn.Module):
         Returns:
             (N, H * D) or (N, D), and the receipt.
         """
-        nodes = self.project(features).view(-1, self.num_heads, self.head_dim)  # (N, H, D)
+        is_sparse = isinstance(features, SparseRows)
+        projected = features @ self.project.weight.T.contiguous() if is_sparse else self.project(features)
+        nodes = projected.view(-1, self.num_heads, self.head_dim)  # (N, H, D)
         memory = Memory(keys=nodes, values=nodes, support=support)
         given = Given(memory=memory, query=nodes, scores=self.score(nodes, memory))
         latent: Latent = self.weights(given, estimator, seed=seed)
@@ -99,7 +101,7 @@ class GraphAttention(nn.Module):
         dropped = replace(latent.draw, value=self.dropout(latent.draw.value))
         context = support.read(dropped, nodes)[0]  # (N, H, D)
         out = context.flatten(1) if self.concatenates else context.mean(dim=1)
-        whole_graph = torch.zeros(len(features), dtype=torch.int64, device=features.device)
+        whole_graph = torch.zeros(len(nodes), dtype=torch.int64, device=nodes.device)
         return out + self.bias, replace(latent, example=whole_graph)
 
 
@@ -114,35 +116,37 @@ class GAT(nn.Module):
     def __init__(self, layers: Sequence[GraphAttention], *, dropout: float = 0.0):
         super().__init__()
         self.layers = nn.ModuleList(layers)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.names = tuple(layer.weights.name for layer in layers)
         if len(set(self.names)) < len(self.names):
             raise ValueError(f"the sites of the layers need different names, got {list(self.names)}")
 
     def logits(
         self,
-        features: Tensor,
+        features: Tensor | SparseRows,
         support: Segments,
         *,
         estimators: Mapping[str, Estimator],
         seed: Tensor | None = None,
     ) -> tuple[Tensor, tuple[Latent, ...]]:
         """(N, C) class logits, and one receipt a layer."""
-        if not bool(torch.isfinite(features).all()):
+        entries = features.values if isinstance(features, SparseRows) else features
+        if not bool(torch.isfinite(entries).all()):
             raise ValueError("the node features hold NaN or infinite values; clean them before training")
         latents = []
-        hidden = features
+        hidden = entries  # of the first layer: its input
         for number, (name, layer) in enumerate(zip(self.names, self.layers, strict=True)):
-            if number > 0:
-                hidden = nn.functional.elu(hidden)
             own = None if seed is None else fold_seed(seed, number)
-            hidden, latent = layer(self.dropout(hidden), support, estimators[name], seed=own)
+            dropped = self.dropout(nn.functional.elu(hidden) if number > 0 else hidden)
+            if number == 0 and isinstance(features, SparseRows):
+                dropped = replace(features, values=dropped)
+            hidden, latent = layer(dropped, support, estimators[name], seed=own)
             latents.append(latent)
         return hidden, tuple(latents)
 
     def forward(
         self,
-        features: Tensor,
+        features: Tensor | SparseRows,
         support: Segments,
         *,
         labels: Tensor,

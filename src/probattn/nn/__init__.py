@@ -13,7 +13,9 @@ from probattn.nn.conditionals import (
     KeyPrior,
     MeanMemory,
     StandardNormal,
+    Uniform,
 )
+from probattn.nn.dropout import Dropout
 from probattn.nn.encoders import BiLSTM, SequenceEncoder
 from probattn.nn.functional import AttentionResult, scaled_dot_product_attention
 from probattn.nn.multihead import MultiheadAttention
@@ -21,6 +23,7 @@ from probattn.nn.recording import LatentRecord, record_latents
 from probattn.nn.sampling import sampling, set_sampling
 from probattn.nn.scores import Additive, Bilinear, Dot, GraphAdditive, Score
 from probattn.nn.site import Replay, Site, divergence
+from probattn.nn.sparse_rows import SparseRows
 
 __all__ = [
     "Additive",
@@ -35,6 +38,7 @@ __all__ = [
     "BottleneckOutput",
     "Conditional",
     "Dot",
+    "Dropout",
     "Fixed",
     "FromContext",
     "FromScores",
@@ -49,7 +53,9 @@ __all__ = [
     "Score",
     "SequenceEncoder",
     "Site",
+    "SparseRows",
     "StandardNormal",
+    "Uniform",
     "divergence",
     "fold_particles",
     "record_latents",

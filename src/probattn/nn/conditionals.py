@@ -6,7 +6,7 @@ reads the target cannot be the predictive distribution, and a prior that reads t
 Size letters: B examples, T steps, S positions, H heads, D features.
 """
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +29,7 @@ __all__ = [
     "KeyPrior",
     "MeanMemory",
     "StandardNormal",
+    "Uniform",
 ]
 
 # log sigma² is kept in this range: exp of an unbounded network output overflows.
@@ -94,6 +95,24 @@ class Fixed(Conditional):
         return self.family(log_psi.detach(), given.memory.support)
 
 
+class Uniform(Conditional):
+    """Every position of an attended set alike: Psi = 1 / size of the set, for a fixed prior that knows degrees.
+
+    Args:
+        family: GammaPrior or LognormalPrior.
+    """
+
+    def __init__(self, family: PriorFamily):
+        super().__init__()
+        self.family = family
+
+    def forward(self, given: Given) -> Distribution:
+        """The prior, in the shape of the scores."""
+        scores, support = _require(given.scores, "Uniform", "scores"), given.memory.support
+        zeros = torch.zeros_like(scores, dtype=torch.promote_types(scores.dtype, torch.float32))
+        return self.family(support.log_softmax(zeros.detach()), support)
+
+
 class KeyPrior(Conditional):
     """Contextual prior (BAM, Sec. 3.3): Psi = softmax over keys of F2(relu(F1(keys))), shared by all queries.
 
@@ -103,24 +122,46 @@ class KeyPrior(Conditional):
         hidden_dim: The paper's d_mid (1 to 20).
         num_heads: None: all heads share F1 and F2 ("per layer"). A number: each head has its own ("per head"); keys
             are then (B, H, S, D) on a Dense support and (N, H, D) on Segments.
+        normalises: Over which keys the softmax runs: "memory" takes all of them (the paper; on a graph Psi then is of
+            size 1 / N), "set" those that a query may see, where Psi is of the size of attention weights.
+        detaches_keys: Keep the prior's gradient from the keys, so that a KL cannot move what they are made from. The
+            paper's code lets it through.
     """
 
-    def __init__(self, key_dim: int, family: PriorFamily, *, hidden_dim: int = 5, num_heads: int | None = None):
+    def __init__(
+        self,
+        key_dim: int,
+        family: PriorFamily,
+        *,
+        hidden_dim: int = 5,
+        num_heads: int | None = None,
+        normalises: Literal["memory", "set"] = "memory",
+        detaches_keys: bool = False,
+    ):
         super().__init__()
+        self.normalises = normalises
+        self.detaches_keys = detaches_keys
         heads = 1 if num_heads is None else num_heads
         self.family = family
         self.num_heads = num_heads
         self.hidden_weight = nn.Parameter(torch.empty(heads, key_dim, hidden_dim))
-        self.hidden_bias = nn.Parameter(torch.zeros(heads, hidden_dim))
+        self.hidden_bias = nn.Parameter(torch.empty(heads, hidden_dim))
         self.out_weight = nn.Parameter(torch.empty(heads, hidden_dim))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """New initial weights, as torch's layers have it."""
         nn.init.xavier_uniform_(self.hidden_weight)
+        nn.init.zeros_(self.hidden_bias)
         nn.init.xavier_uniform_(self.out_weight)
 
     def forward(self, given: Given) -> Distribution:
         """The prior at `given.memory.keys`."""
         support = given.memory.support
-        logits = self.logits(given.memory.keys, head_axis=-2 if isinstance(support, Segments) else -3)
-        return self.family(support.key_log_softmax(logits), support)
+        keys = given.memory.keys.detach() if self.detaches_keys else given.memory.keys
+        logits = self.logits(keys, head_axis=-2 if isinstance(support, Segments) else -3)
+        log_psi = support.set_log_softmax(logits) if self.normalises == "set" else support.key_log_softmax(logits)
+        return self.family(log_psi, support)
 
     def logits(self, keys: Tensor, *, head_axis: int = -3) -> Tensor:
         """One number per key, before the softmax: (*lead, S, D) gives (*lead, S); (N, H, D) gives (N, H).

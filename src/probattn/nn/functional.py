@@ -20,7 +20,7 @@ from probattn.distributions import Categorical, Family
 from probattn.nn.conditionals import Conditional, FromScores
 from probattn.nn.site import Replay, divergence
 
-__all__ = ["AttentionResult", "scaled_dot_product_attention"]
+__all__ = ["AttentionResult", "draw_weights", "scaled_dot_product_attention"]
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def scaled_dot_product_attention(
     if estimator is None:
         estimator = Mean() if family is None else Pathwise(keeps_log_probs=False)
     seed = fresh_seed(query.device) if seed is None else seed
-    made = _draw_weights(given, Categorical() if family is None else family, prior, estimator, seed)
+    made = draw_weights(given, Categorical() if family is None else family, prior, estimator, seed)
     weights = _single_weights(made.draw, memory, scores)
     if dropout_p > 0.0:
         weights = torch.nn.functional.dropout(weights, dropout_p)
@@ -117,10 +117,16 @@ def scaled_dot_product_attention(
     return AttentionResult(context=context, kl=kl, weights=weights if need_weights else None, latent=latent)
 
 
-def _draw_weights(
-    given: Given, family: Family, prior: Conditional | None, estimator: Estimator, seed: Tensor
-) -> Replay:
-    """Posterior, prior and draw of the weights, without building a site for every call."""
+def draw_weights(given: Given, family: Family, prior: Conditional | None, estimator: Estimator, seed: Tensor) -> Replay:
+    """Posterior, prior and draw of the weights, without building a site for every call.
+
+    Args:
+        given: Memory and scores.
+        family: Of the posterior.
+        prior: None for none.
+        estimator: How to draw.
+        seed: () int64.
+    """
     posterior = FromScores.distribution(family, given)
     prior_distribution = None if prior is None else prior(given)
     p = cast("LatentDistribution | None", prior_distribution)

@@ -39,7 +39,7 @@ class LatentRecord:
         return [name for name, _ in self._slots]
 
     def kl(self) -> Tensor:
-        """(B) KL in nats per example, summed over modules, heads and queries.
+        """(B) KL in nats per example, summed over modules, heads and queries; a graph is one example.
 
         Raises:
             ValueError: If nothing was recorded.
@@ -48,10 +48,8 @@ class LatentRecord:
             raise ValueError(
                 "no receipt was recorded: did the forward pass of a stochastic module run inside the block?"
             )
-        per_example = [
-            latent.kl.flatten(1).sum(dim=-1) if latent.kl.dim() > 1 else latent.kl for latent in self.latents
-        ]
-        return torch.stack(per_example).sum(dim=0)
+        num_examples = max(_num_examples(latent) for latent in self.latents)
+        return torch.stack([_kl_per_example(latent, num_examples) for latent in self.latents]).sum(dim=0)
 
     def add(self, module: nn.Module, latent: Latent) -> None:
         """Store the receipt of one call."""
@@ -92,6 +90,20 @@ def note_latent(module: nn.Module, latent: Latent) -> None:
         return
     for record in _active:
         record.add(module, latent)
+
+
+def _num_examples(latent: Latent) -> int:
+    if latent.example is None:
+        return latent.kl.shape[0]
+    return int(latent.example.max()) + 1 if latent.example.numel() else 1
+
+
+def _kl_per_example(latent: Latent, num_examples: int) -> Tensor:
+    """(B) from (*unit), whose first axis is the example unless the receipt says which example a row belongs to."""
+    per_row = latent.kl.flatten(1).sum(dim=-1) if latent.kl.dim() > 1 else latent.kl
+    if latent.example is None:
+        return per_row
+    return per_row.new_zeros(num_examples).index_add(0, latent.example, per_row)
 
 
 def _is_recomputing() -> bool:
