@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from probattn.data import planetoid
-from probattn.data.graphs import NodeGraph, block_model, undirected
+from probattn.data.graphs import NodeGraph, block_model, fewer_labels, rewired, swapped_features, undirected
 
 SIZES = {
     "cora": (2708, 5278, 1433, 7, 140),
@@ -96,3 +96,33 @@ def test_a_pickle_cannot_run_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         planetoid.load("cora")
     with pytest.raises(ValueError, match="cora"):
         planetoid.load("coral")
+
+
+def test_fewer_labels_are_balanced_and_taken_from_the_training_nodes() -> None:
+    graph = block_model(400, num_classes=4, train_per_class=20)
+    fewer = fewer_labels(graph, 3, seed=1)
+    assert torch.bincount(graph.labels[fewer.train]).tolist() == [3, 3, 3, 3]
+    assert bool(torch.isin(fewer.train, graph.train).all())
+    assert torch.equal(fewer.test, graph.test)
+    with pytest.raises(ValueError, match="ask for 1 to 20; got 21"):
+        fewer_labels(graph, 21)
+
+
+def test_swapped_features_come_from_other_nodes() -> None:
+    graph = block_model(300)
+    swapped = swapped_features(graph, 0.25, seed=2)
+    changed = swapped.features != graph.features
+    assert float(changed.float().mean()) == pytest.approx(0.25, abs=0.02)
+    assert bool(torch.isin(swapped.features, graph.features).all())
+    assert torch.equal(swapped_features(graph, 0.0).features, graph.features)
+    with pytest.raises(ValueError, match="between 0 and 1, got 2"):
+        swapped_features(graph, 2.0)
+
+
+def test_rewired_graphs_stay_undirected_without_loops() -> None:
+    graph = block_model(300)
+    moved = rewired(graph, 0.5, seed=3)
+    codes = {tuple(edge) for edge in moved.edges.T.tolist()}
+    assert all((b, a) in codes and a != b for a, b in codes)
+    kept = len(codes & {tuple(edge) for edge in graph.edges.T.tolist()}) / graph.edges.shape[1]
+    assert kept == pytest.approx(0.5, abs=0.08)

@@ -11,7 +11,7 @@ from probattn.data import alignment_gold, iwslt14, multi30k, wmt10k
 from probattn.data.generated_deen import write_files
 from probattn.data.parallel import ParallelText
 from probattn.data.sources import cache_folder, data_folder
-from probattn.recipes.comparison import write_atomically
+from probattn.recipes.storage import write_atomically
 
 __all__ = ["COMMAND"]
 

@@ -13,8 +13,8 @@ from probattn.core import Estimator
 from probattn.data import alignment_gold
 from probattn.data.alignment_gold import AlignedText, read_pharaoh
 from probattn.data.parallel import ParallelText, read_parallel
-from probattn.recipes.comparison import write_atomically
 from probattn.recipes.provenance import commit, trained_with
+from probattn.recipes.storage import write_atomically
 from probattn.recipes.translation_alignment import require_testable
 from probattn.recipes.translation_data import Corpus, load_corpus, lowercased
 from probattn.recipes.translation_eval import estimator_by_name, ppl_kind, predictive_metrics, translation_metrics

@@ -4,7 +4,6 @@ from jsonargparse import ArgumentParser, Namespace
 
 from probattn.cli.command import RECIPES, Command
 from probattn.recipes.comparison import recipe_by_name
-from probattn.recipes.recipe import CONFIGS
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
@@ -25,7 +24,7 @@ def _run(arguments: Namespace) -> None:
         scales = f"  (scales: {', '.join(recipe.scales)})" if recipe.scales else ""
         print(f"{name}{scales}")
         for row in recipe.rows:
-            with (CONFIGS / name / f"{row}.yaml").open(encoding="utf-8") as file:
+            with recipe.configs(row, None)[0].open(encoding="utf-8") as file:
                 print(f"  {row:<24} {file.readline().lstrip('# ').rstrip()}")
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from probattn.data.parallel import read_lines, split_lines
 from probattn.loading import load
-from probattn.recipes.comparison import write_atomically
+from probattn.recipes.storage import write_atomically
 from probattn.recipes.translator import Translator
 
 __all__ = ["input_lines", "open_translator", "put_lines"]

@@ -7,9 +7,10 @@ from pathlib import Path
 from jsonargparse import ArgumentParser, Namespace
 
 from probattn.cli.command import RECIPES, Command, settings_first, settings_of
-from probattn.recipes.comparison import recipe_by_name, write_atomically
+from probattn.recipes.comparison import recipe_by_name
 from probattn.recipes.provenance import note_commit
 from probattn.recipes.recipe import Run
+from probattn.recipes.storage import write_atomically
 from probattn.training import is_main_process
 
 __all__ = ["COMMAND"]

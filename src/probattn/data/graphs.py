@@ -3,12 +3,12 @@
 Size letters: N nodes, E directed edges, F features, C classes.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-__all__ = ["NodeGraph", "block_model", "undirected"]
+__all__ = ["NodeGraph", "block_model", "fewer_labels", "rewired", "swapped_features", "undirected"]
 
 
 @dataclass(frozen=True)
@@ -117,3 +117,49 @@ def undirected(pairs: Tensor, num_nodes: int) -> Tensor:
     both = torch.cat([pairs, pairs.flip(0)], dim=1)
     codes = torch.unique(both[1] * num_nodes + both[0])
     return torch.stack([codes % num_nodes, codes // num_nodes])
+
+
+def fewer_labels(graph: NodeGraph, per_class: int, *, seed: int = 0) -> NodeGraph:
+    """The same graph with `per_class` random training nodes of each class.
+
+    Raises:
+        ValueError: If a class has fewer.
+    """
+    draw = torch.Generator().manual_seed(seed)
+    order = graph.train[torch.randperm(len(graph.train), generator=draw)]
+    of_class = [order[graph.labels[order] == one] for one in range(graph.num_classes)]
+    least = min(len(nodes) for nodes in of_class)
+    if not 1 <= per_class <= least:
+        raise ValueError(
+            f"{graph.name} has {least} training nodes of its rarest class: ask for 1 to {least}; got {per_class}"
+        )
+    return replace(graph, train=torch.cat([nodes[:per_class] for nodes in of_class]).sort().values)
+
+
+def swapped_features(graph: NodeGraph, share: float, *, seed: int = 0) -> NodeGraph:
+    """The same graph where a share of the feature entries come from another, random node.
+
+    Bags of words stay sparse, and every feature keeps its distribution over nodes in the mean.
+    """
+    _require_share(share)
+    draw = torch.Generator().manual_seed(seed)
+    others = torch.randint(graph.num_nodes, (graph.num_nodes,), generator=draw)
+    is_swapped = torch.rand(graph.features.shape, generator=draw) < share
+    features = torch.where(is_swapped, graph.features[others], graph.features)
+    return replace(graph, features=features)
+
+
+def rewired(graph: NodeGraph, share: float, *, seed: int = 0) -> NodeGraph:
+    """The same graph where a share of the undirected edges have one end at a random node."""
+    _require_share(share)
+    draw = torch.Generator().manual_seed(seed)
+    pairs = graph.edges[:, graph.edges[0] < graph.edges[1]]
+    is_moved = torch.rand(pairs.shape[1], generator=draw) < share
+    ends = torch.randint(graph.num_nodes, (pairs.shape[1],), generator=draw)
+    moved = torch.stack([pairs[0], torch.where(is_moved, ends, pairs[1])])
+    return replace(graph, edges=undirected(moved, graph.num_nodes))
+
+
+def _require_share(share: float) -> None:
+    if not 0.0 <= share <= 1.0:
+        raise ValueError(f"a share lies between 0 and 1, got {share}")

@@ -2,18 +2,56 @@
 
 from probattn.metrics.alignment import alignment_accuracy, weights_entropy
 from probattn.metrics.alignment_error import alignment_error_rate, links_from_weights
+from probattn.metrics.calibration import (
+    ReliabilityBins,
+    at_temperature,
+    brier_score,
+    expected_calibration_error,
+    fit_temperature,
+    mean_nll,
+    reliability_bins,
+)
 from probattn.metrics.gradients import GradientNoise, gradient_noise
 from probattn.metrics.perplexity import elbo_ppl, exact_ppl, iw_ppl, predictive_ppl
+from probattn.metrics.uncertainty import (
+    ErrorDetection,
+    PAvPU,
+    RiskCoverage,
+    error_detection,
+    expected_entropy,
+    mutual_information,
+    pavpu,
+    predictive_entropy,
+    risk_coverage,
+    top_two_p_value,
+)
 
 __all__ = [
+    "ErrorDetection",
     "GradientNoise",
+    "PAvPU",
+    "ReliabilityBins",
+    "RiskCoverage",
     "alignment_accuracy",
     "alignment_error_rate",
+    "at_temperature",
+    "brier_score",
     "elbo_ppl",
+    "error_detection",
     "exact_ppl",
+    "expected_calibration_error",
+    "expected_entropy",
+    "fit_temperature",
     "gradient_noise",
     "iw_ppl",
     "links_from_weights",
+    "mean_nll",
+    "mutual_information",
+    "pavpu",
+    "predictive_entropy",
     "predictive_ppl",
+    "reliability_bins",
+    "risk_coverage",
+    "top_two_p_value",
     "weights_entropy",
 ]

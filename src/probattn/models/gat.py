@@ -118,6 +118,7 @@ class GAT(nn.Module):
         self.layers = nn.ModuleList(layers)
         self.dropout = Dropout(dropout)
         self.names = tuple(layer.weights.name for layer in layers)
+        self.num_heads = tuple(layer.num_heads for layer in layers)
         if len(set(self.names)) < len(self.names):
             raise ValueError(f"the sites of the layers need different names, got {list(self.names)}")
 

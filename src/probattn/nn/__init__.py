@@ -15,7 +15,7 @@ from probattn.nn.conditionals import (
     StandardNormal,
     Uniform,
 )
-from probattn.nn.dropout import Dropout
+from probattn.nn.dropout import Dropout, dropping
 from probattn.nn.encoders import BiLSTM, SequenceEncoder
 from probattn.nn.functional import AttentionResult, scaled_dot_product_attention
 from probattn.nn.multihead import MultiheadAttention
@@ -57,6 +57,7 @@ __all__ = [
     "StandardNormal",
     "Uniform",
     "divergence",
+    "dropping",
     "fold_particles",
     "record_latents",
     "sampling",

@@ -1,9 +1,12 @@
-"""Dropout that costs little on a CPU."""
+"""Dropout that costs little on a CPU, and a switch for all dropout of a model."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Dropout"]
+__all__ = ["Dropout", "dropping"]
 
 _LEVELS = 2**16  # of a random 16-bit number
 
@@ -46,3 +49,27 @@ def keep_mask(shape: torch.Size, num_dropped: int) -> Tensor:
     words = torch.empty((count + 3) // 4, dtype=torch.int64).random_(-(2**63), None)  # all 64 bits are random
     bits = words.view(torch.int16)[:count]
     return (bits >= num_dropped - _LEVELS // 2).view(shape)
+
+
+@contextmanager
+def dropping(model: nn.Module, enabled: bool = True) -> Iterator[None]:
+    """Switch all dropout of a model on or off inside a `with` block, whatever `train()` and `eval()` say.
+
+    With `sampling` or an estimator this separates two sources of uncertainty: dropout masks and attention noise.
+
+    Example:
+        >>> model = nn.Sequential(nn.Linear(2, 8), nn.Dropout(0.5)).eval()
+        >>> with dropping(model):
+        ...     is_random = not torch.equal(model(torch.ones(9, 2)), model(torch.ones(9, 2)))
+        >>> is_random, model[1].training
+        (True, False)
+    """
+    modules = [module for module in model.modules() if isinstance(module, Dropout | nn.modules.dropout._DropoutNd)]
+    before = [module.training for module in modules]
+    for module in modules:
+        module.training = enabled
+    try:
+        yield
+    finally:
+        for module, was_training in zip(modules, before, strict=True):
+            module.training = was_training

@@ -6,18 +6,20 @@ from typing import Literal
 
 from probattn.core import Unit
 from probattn.distributions import Family, PriorFamily
-from probattn.nn import Bilinear, BiLSTM, Conditional, Fixed, FromScores, InferenceNetwork, KeyPrior, Site
+from probattn.nn import Bilinear, BiLSTM, Conditional, Fixed, FromScores, InferenceNetwork, KeyPrior, Site, Uniform
 
 
 @dataclass(frozen=True)
 class Sizes:
     """Widths that a conditional may need."""
 
-    embedding: int
-    """Of source and target words."""
-    encoder: int
-    """Of one direction of the encoder; keys have twice as many features."""
-    dropout: float
+    keys: int
+    """Features of one key of one head."""
+    heads: int | None = None
+    """Heads that have parameters of their own; null where there is one, or where they share."""
+    embedding: int = 0
+    """Of source and target words, for inference networks."""
+    dropout: float = 0.0
     """Of inference networks with several layers."""
 
 
@@ -54,14 +56,32 @@ class Constant(ConditionalBlueprint):
 
 @dataclass(frozen=True)
 class Keys(ConditionalBlueprint):
-    """A contextual prior from the encoder states (`KeyPrior`)."""
+    """A contextual prior from the keys (`KeyPrior`)."""
 
     family: PriorFamily
     hidden_dim: int = 5
+    normalises: Literal["memory", "set"] = "memory"
 
     def build(self, sizes: Sizes) -> KeyPrior:
         """The module."""
-        return KeyPrior(2 * sizes.encoder, self.family, hidden_dim=self.hidden_dim)
+        return KeyPrior(
+            sizes.keys,
+            self.family,
+            hidden_dim=self.hidden_dim,
+            num_heads=sizes.heads,
+            normalises=self.normalises,
+        )
+
+
+@dataclass(frozen=True)
+class Alike(ConditionalBlueprint):
+    """All positions of a set alike (`Uniform`)."""
+
+    family: PriorFamily
+
+    def build(self, sizes: Sizes) -> Uniform:
+        """The module."""
+        return Uniform(self.family)
 
 
 @dataclass(frozen=True)
@@ -75,9 +95,9 @@ class SourceAndTarget(ConditionalBlueprint):
         """The module."""
 
         def encoder() -> BiLSTM:
-            return BiLSTM(sizes.embedding, sizes.encoder, num_layers=self.num_layers, dropout=sizes.dropout)
+            return BiLSTM(sizes.embedding, sizes.keys // 2, num_layers=self.num_layers, dropout=sizes.dropout)
 
-        score = Bilinear(2 * sizes.encoder, 2 * sizes.encoder)
+        score = Bilinear(sizes.keys, sizes.keys)
         return InferenceNetwork(score, self.family, target_encoder=encoder(), memory_encoder=encoder())
 
 

@@ -1,6 +1,6 @@
 """Rows times seeds in parallel processes, with results on disk.
 
-Each finished (row, seed) is one JSON file, written atomically. A comparison that was interrupted goes on where it
+Each finished (row, seed) is on disk as JSON. A comparison that was interrupted goes on where it
 stopped; a file that was made with other settings is not reused.
 """
 
@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from probattn import __version__
 from probattn.recipes.provenance import commit, note_commit, trained_with
 from probattn.recipes.recipe import Recipe, Run
 from probattn.recipes.results import RowResult
+from probattn.recipes.storage import ResultStore, write_atomically
 
 _IS_BUSY = threading.Event()  # whether this worker trains
 _WAS_INTERRUPTED = threading.Event()  # whether this worker was told to stop
@@ -58,9 +59,10 @@ class Comparison:
         """(row, seed) pairs, main rows first, further seeds later."""
         return [(row, seed) for seed in range(self.num_seeds) for row in self.rows]
 
-    def path(self, row: str, seed: int) -> Path:
-        """The result file of a job."""
-        return self.output / f"{row}-seed{seed}.json"
+    @property
+    def store(self) -> ResultStore:
+        """Where finished results are."""
+        return ResultStore(self.output, self.recipe.packs_seeds)
 
     def run_folder(self, row: str, seed: int) -> Path:
         """Where a job keeps checkpoints, logs and the trained model."""
@@ -103,7 +105,7 @@ def compare(comparison: Comparison, *, workers: int) -> str:
             print(f"{job[0]}, seed {job[1]}: {outcome}", file=sys.stderr)
         else:
             results[job] = outcome
-            _write_result(comparison, outcome, evaluated_with)
+            comparison.store.add(outcome, _about(comparison, outcome, evaluated_with))
     if failures:
         names = ", ".join(f"{row} (seed {seed})" for row, seed in failures)
         raise RuntimeError(
@@ -125,9 +127,7 @@ def _outcomes(
         max_workers=max(1, workers), mp_context=context, initializer=_end_with_parent, initargs=(os.getpid(),)
     )
     try:
-        running = {
-            pool.submit(_run_job, name, scale, overrides, comparison.run_folder(*job), *job): job for job in jobs
-        }
+        running = {pool.submit(run_job, name, scale, overrides, comparison.run_folder(*job), *job): job for job in jobs}
         for future in tqdm(as_completed(running), total=len(running), desc="rows", file=sys.stderr):
             try:
                 outcome: RowResult | Exception = future.result()
@@ -158,19 +158,6 @@ def recipe_by_name(name: str) -> Recipe:
     return found
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Write a file that is whole or not there."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.exists() and not path.is_file():  # a device or a pipe, which must not be replaced
-        with path.open("w", encoding="utf-8") as stream:
-            stream.write(text)
-        return
-    path = path.resolve()  # what a link leads to, not the link
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
-
-
 def _end_with_parent(parent: int) -> None:
     """Have this worker save and stop when the command that started it, process `parent`, is gone, e.g. killed."""
 
@@ -185,7 +172,8 @@ def _end_with_parent(parent: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _run_job(name: str, scale: str | None, overrides: dict[str, Any], output: Path, row: str, seed: int) -> RowResult:
+def run_job(name: str, scale: str | None, overrides: dict[str, Any], output: Path, row: str, seed: int) -> RowResult:
+    """Train one row in this process with one thread; `output` is its folder."""
     if _WAS_INTERRUPTED.is_set():
         raise SystemExit(f"{row}, seed {seed}: not begun, the comparison was interrupted")
     _IS_BUSY.set()
@@ -204,23 +192,15 @@ def _run_job(name: str, scale: str | None, overrides: dict[str, Any], output: Pa
 
 def _finished(comparison: Comparison) -> tuple[dict[tuple[str, int], RowResult], list[tuple[str, int]]]:
     """Results that are on disk already with the same settings, and the jobs that are left."""
-    done: dict[tuple[str, int], RowResult] = {}
-    for row, seed in comparison.jobs:
-        path = comparison.path(row, seed)
-        try:
-            stored = json.loads(path.read_text())
-        except FileNotFoundError:
-            continue
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            print(f"{path} is not a result file ({error}); the row is run again", file=sys.stderr)
-            continue
-        if stored.get("fingerprint") == comparison.fingerprint(row):
-            done[row, seed] = RowResult(**stored["result"])
+    found = {
+        (row, seed): comparison.store.find(row, seed, comparison.fingerprint(row)) for row, seed in comparison.jobs
+    }
+    done = {job: result for job, result in found.items() if result is not None}
     return done, [job for job in comparison.jobs if job not in done]
 
 
-def _write_result(comparison: Comparison, result: RowResult, evaluated_with: str) -> None:
-    record = {
+def _about(comparison: Comparison, result: RowResult, evaluated_with: str) -> dict[str, Any]:
+    return {
         "fingerprint": comparison.fingerprint(result.row),
         "command": comparison.command(result.row),
         "overrides": dict(comparison.overrides),
@@ -229,6 +209,4 @@ def _write_result(comparison: Comparison, result: RowResult, evaluated_with: str
         "trained_with": trained_with(comparison.run_folder(result.row, result.seed)),
         "torch": torch.__version__.split("+")[0],
         "machine": f"{platform.machine()}, 1 thread",
-        "result": asdict(result),
     }
-    write_atomically(comparison.path(result.row, result.seed), json.dumps(record, indent=1) + "\n")

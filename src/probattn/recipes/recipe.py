@@ -42,6 +42,7 @@ class Recipe:
         write_report: From the recipe's name, results and a folder, to the text that ends a comparison.
         load_model: Opens the folder of a trained model, given its settings; None where models are not kept.
         default_scale: Which file of `configs/<name>/scale/` is used when none is named; None where there are no scales.
+        packs_seeds: Whether all seeds of a row share a result file, for many short runs.
     """
 
     name: str
@@ -50,12 +51,13 @@ class Recipe:
     write_report: Callable[[str, Sequence[RowResult], Path], str]
     load_model: Callable[[Any, Path], Any] | None = None
     default_scale: str | None = None
+    packs_seeds: bool = False
 
     @property
     def rows(self) -> list[str]:
         """Names of the rows, in the order of the folder's `ORDER` file, others after them."""
         folder = CONFIGS / self.name
-        names = sorted(path.stem for path in folder.glob("*.yaml"))
+        names = sorted(path.stem for path in self.row_folder(self.default_scale).glob("*.yaml"))
         order_file = folder / "ORDER"
         order = order_file.read_text().split() if order_file.exists() else []
         return [name for name in order if name in names] + [name for name in names if name not in order]
@@ -65,16 +67,23 @@ class Recipe:
         """Names of the scales."""
         return sorted(path.stem for path in (CONFIGS / self.name / "scale").glob("*.yaml"))
 
+    def row_folder(self, scale: str | None) -> Path:
+        """Where the rows are: a folder with the scale's name where rows differ between scales."""
+        own = CONFIGS / self.name / (scale or "")
+        return own if own.is_dir() else CONFIGS / self.name
+
     def configs(self, row: str, scale: str | None) -> list[Path]:
         """YAML files of a row at a scale; the later one wins.
 
         Raises:
             SystemExit: If there is no such row or scale; names the nearest.
         """
-        files = [CONFIGS / self.name / f"{_known(row, self.rows, 'row', self.name)}.yaml"]
         scale = self.default_scale if scale is None else scale
         if scale is not None:
-            files.append(CONFIGS / self.name / "scale" / f"{_known(scale, self.scales, 'scale', self.name)}.yaml")
+            scale = _known(scale, self.scales, "scale", self.name)
+        files = [self.row_folder(scale) / f"{_known(row, self.rows, 'row', self.name)}.yaml"]
+        if scale is not None:
+            files.append(CONFIGS / self.name / "scale" / f"{scale}.yaml")
         return files
 
     def load(self, configs: Sequence[Path], overrides: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:

@@ -91,7 +91,7 @@ def build_model(settings: TranslationSettings, subwords: Subwords) -> Seq2Seq:
     for embedding in (source, target):  # tied to the readout: unit variance would make the first logits enormous
         nn.init.normal_(embedding.weight, std=sizes.embedding_dim**-0.5)
     context_dim = 2 * sizes.encoder_dim
-    site = settings.site.build("weights", Sizes(sizes.embedding_dim, sizes.encoder_dim, sizes.dropout))
+    site = settings.site.build("weights", Sizes(keys=context_dim, embedding=sizes.embedding_dim, dropout=sizes.dropout))
     return Seq2Seq(
         source,
         BiLSTM(sizes.embedding_dim, sizes.encoder_dim, num_layers=sizes.encoder_layers, dropout=sizes.dropout),

@@ -1,7 +1,15 @@
 """Plots and pages."""
 
 from probattn.viz.page import Section, render_page, render_table
-from probattn.viz.plots import AlignmentPicture, alignment_plot, bar_plot, curve_plot, scatter_plot, weights_plot
+from probattn.viz.plots import (
+    AlignmentPicture,
+    alignment_plot,
+    bar_plot,
+    curve_plot,
+    interval_plot,
+    scatter_plot,
+    weights_plot,
+)
 
 __all__ = [
     "AlignmentPicture",
@@ -9,6 +17,7 @@ __all__ = [
     "alignment_plot",
     "bar_plot",
     "curve_plot",
+    "interval_plot",
     "render_page",
     "render_table",
     "scatter_plot",

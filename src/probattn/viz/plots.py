@@ -5,7 +5,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["AlignmentPicture", "alignment_plot", "bar_plot", "curve_plot", "scatter_plot", "weights_plot"]
+__all__ = [
+    "AlignmentPicture",
+    "alignment_plot",
+    "bar_plot",
+    "curve_plot",
+    "interval_plot",
+    "scatter_plot",
+    "weights_plot",
+]
 
 _COLOURS = ("#2f5d9b", "#c2572b", "#3a8a5c", "#8b4fa0", "#a3812a", "#3f8f9e", "#b03a5b", "#5f6b7a")
 
@@ -91,6 +99,29 @@ def bar_plot(
     axes.set(xlabel=x)
     if len(series) > 1:
         axes.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return _to_svg(figure)
+
+
+def interval_plot(series: Mapping[str, Mapping[str, tuple[float, float]]], *, x: str) -> str:
+    """Points with horizontal intervals (centre, half width), one line per name, around a line at zero.
+
+    Args:
+        series: Name of the series to name of the line to interval.
+        x: Label of the axis.
+    """
+    names = list(dict.fromkeys(name for one in series.values() for name in one))
+    figure, axes = _figure(8.4, 1.0 + 0.3 * len(names))
+    axes.axvline(0.0, color="0.6", lw=1.0)
+    for number, (label, intervals) in enumerate(series.items()):
+        places = [names.index(name) + 0.22 * (number - (len(series) - 1) / 2) for name in intervals]
+        centres, halves = [centre for centre, _ in intervals.values()], [half for _, half in intervals.values()]
+        axes.errorbar(
+            centres, places, xerr=halves, fmt="osD^"[number % 4], color=_COLOURS[number], ms=4, lw=1.2, label=label
+        )
+    axes.set_yticks(range(len(names)), names, fontsize=8)
+    axes.invert_yaxis()
+    axes.set(xlabel=x)
+    axes.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return _to_svg(figure)
 
 

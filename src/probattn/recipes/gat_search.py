@@ -1,0 +1,163 @@
+"""Two searches on validation nodes, with budgets that are fixed here: for a KL that acts, and for a regime that helps.
+
+    python -m probattn.recipes.gat_search weights --graph cora     # the settings of the rows "ours"
+    python -m probattn.recipes.gat_search regimes --graph cora     # where random attention beats plain attention
+    python -m probattn.recipes.gat_search confirm --graph cora     # what the second found, on test nodes, new seeds
+
+Test nodes are looked at by `confirm` only. Each writes `results/gat/search/`, and goes on where it was stopped.
+"""
+
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from jsonargparse import auto_cli
+
+from probattn.recipes.paired import paired_differences
+from probattn.recipes.report import as_markdown
+from probattn.recipes.results import RowResult
+from probattn.recipes.trials import Trial, run_trials
+
+Graph = Literal["cora", "citeseer", "pubmed", "generated"]
+
+ROWS = ("lf-ours", "lc-ours", "wf-ours", "wc-ours")
+WEIGHTS = (0.01, 0.1, 1.0, 10.0)
+NOISES = {"w": ("concentration", (1.0, 10.0)), "l": ("sigma", (1.0, 0.1))}
+LEAST_GRADIENT = 0.05
+"""Through the scores, relative to the likelihood's: a KL below it is not said to act."""
+
+REGIMES: Mapping[str, Mapping[str, Any]] = {
+    "3 labels a class": {"graph.labels_per_class": 3},
+    "5 labels a class": {"graph.labels_per_class": 5},
+    "10 labels a class": {"graph.labels_per_class": 10},
+    "30% of features exchanged": {"graph.feature_noise": 0.3},
+    "60% of features exchanged": {"graph.feature_noise": 0.6},
+    "20% of edges rewired": {"graph.edge_noise": 0.2},
+    "40% of edges rewired": {"graph.edge_noise": 0.4},
+    "3 layers": {"network.num_layers": 3},
+    "4 layers": {"network.num_layers": 4},
+}
+CANDIDATES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "gat": ("gat", {}),
+    "Weibull k=1, no KL": ("no-kl", {"site.posterior.init_args.family.init_args.concentration": 1.0}),
+    "Weibull k=3, no KL": ("no-kl", {"site.posterior.init_args.family.init_args.concentration": 3.0}),
+    "wc-ours": ("wc-ours", {}),
+    "wf-ours": ("wf-ours", {}),
+}
+SEARCH_SEEDS = (100, 101, 102)
+CONFIRM_SEEDS = tuple(range(200, 220))
+NUM_CONFIRMED = 3
+"""How many pairs of regime and candidate are confirmed."""
+KEPT = ("loss/validation_nll", "loss/validation_accuracy", "kl_gradient_scores", "kl_gradient_keys")
+TESTED = ("gat/clean/mean/accuracy", "loss/clean/mean/accuracy", "loss/clean/mean/nll", "loss/clean/mean/scaled_nll")
+
+
+def weights(graph: Graph, *, workers: int = 1, output: Path = Path("results/gat/search")) -> str:
+    """Noise and KL weight of every row "ours": the lowest mean validation NLL among those whose KL acts."""
+    grid = {
+        (row, noise, weight): [_ours(row, noise, weight, seed) for seed in SEARCH_SEEDS]
+        for row in ROWS
+        for noise in NOISES[row[0]][1]
+        for weight in WEIGHTS
+    }
+    trials = [trial for group in grid.values() for trial in group]
+    found = run_trials("gat", graph, trials, output=output / f"{graph}-weights.json", metrics=KEPT, workers=workers)
+    lines = []
+    for (row, noise, weight), group in grid.items():
+        numbers = {name: statistics.fmean(found[trial.key].get(name, 0.0) for trial in group) for name in KEPT}
+        lines.append(_Choice(row, noise, weight, numbers))
+    chosen = {row: min((one for one in lines if one.row == row), key=_Choice.rank) for row in ROWS}
+    cells = [
+        [
+            one.row,
+            f"{NOISES[one.row[0]][0]} {one.noise:g}",
+            f"{one.weight:g}",
+            f"{one.numbers['loss/validation_nll']:.4f}",
+            f"{100 * one.numbers['loss/validation_accuracy']:.2f}",
+            f"{one.numbers['kl_gradient_scores']:.2g}",
+            "chosen" if chosen[one.row] is one else "",
+        ]
+        for one in lines
+    ]
+    return as_markdown(["row", "noise", "KL weight", "valid. NLL", "valid. accuracy", "KL gradient", ""], cells)
+
+
+@dataclass(frozen=True)
+class _Choice:
+    row: str
+    noise: float
+    weight: float
+    numbers: Mapping[str, float]
+
+    def rank(self) -> tuple[bool, float]:
+        """Those that act come first; then the lower loss."""
+        return self.numbers["kl_gradient_scores"] < LEAST_GRADIENT, self.numbers["loss/validation_nll"]
+
+
+def regimes(graph: Graph, *, workers: int = 1, output: Path = Path("results/gat/search")) -> str:
+    """Every candidate in every regime, on validation nodes, against plain attention with the same seeds."""
+    plan = {(regime, name): _group(regime, name, SEARCH_SEEDS) for regime in REGIMES for name in CANDIDATES}
+    trials = [trial for group in plan.values() for trial in group]
+    found = run_trials("gat", graph, trials, output=output / f"{graph}-regimes.json", metrics=KEPT, workers=workers)
+    rows = []
+    for regime in REGIMES:
+        results = _results(plan, found, regime)
+        accuracy = paired_differences(results, "loss/validation_accuracy", baseline="gat")
+        nll = paired_differences(results, "loss/validation_nll", baseline="gat")
+        rows += [
+            (accuracy[name].mean, [regime, name, accuracy[name].text(scale=100.0), nll[name].text(digits=3)])
+            for name in accuracy
+        ]
+    rows.sort(key=lambda item: -item[0])
+    best = [[cells[0], cells[1]] for _, cells in rows[:NUM_CONFIRMED]]
+    (output / f"{graph}-best.json").write_text(json.dumps(best, indent=1) + "\n")
+    return as_markdown(["regime", "candidate", "valid. accuracy", "valid. NLL"], [cells for _, cells in rows])
+
+
+def confirm(graph: Graph, *, workers: int = 1, output: Path = Path("results/gat/search")) -> str:
+    """The best pairs of `regimes` with new seeds, on test nodes."""
+    chosen: list[list[str]] = json.loads((output / f"{graph}-best.json").read_text())
+    pairs = [(regime, name) for regime, candidate in chosen for name in ("gat", candidate)]
+    plan = {(regime, name): _group(regime, name, CONFIRM_SEEDS) for regime, name in pairs}
+    trials = [trial for group in plan.values() for trial in group]
+    found = run_trials("gat", graph, trials, output=output / f"{graph}-confirm.json", metrics=TESTED, workers=workers)
+    rows = []
+    for regime, candidate in chosen:
+        results = _results(plan, found, regime)
+        cells = []
+        for metric in TESTED:
+            scale = 100.0 if metric.endswith("accuracy") else 1.0
+            difference = paired_differences(results, metric, baseline="gat")[candidate]
+            cells.append(difference.text(digits=2 if scale > 1.0 else 3, scale=scale))
+        rows.append([regime, candidate, *cells])
+    header = ["regime", "candidate", "accuracy, GAT's rule", "accuracy, lowest loss", "NLL", "scaled NLL"]
+    return as_markdown(header, rows)
+
+
+def _ours(row: str, noise: float, weight: float, seed: int) -> Trial:
+    name = NOISES[row[0]][0]
+    overrides = {f"site.posterior.init_args.family.init_args.{name}": noise, "kl.weight.init_args.value": weight}
+    return Trial(row, seed, overrides)
+
+
+def _group(regime: str, candidate: str, seeds: Sequence[int]) -> list[Trial]:
+    row, own = CANDIDATES[candidate]
+    return [Trial(row, seed, {**REGIMES[regime], **own}) for seed in seeds]
+
+
+def _results(
+    plan: Mapping[tuple[str, str], Sequence[Trial]], found: Mapping[str, Mapping[str, float]], regime: str
+) -> list[RowResult]:
+    return [
+        RowResult(row=name, source="", seed=trial.seed, facts={}, metrics=found[trial.key])
+        for (place, name), group in plan.items()
+        if place == regime
+        for trial in group
+    ]
+
+
+if __name__ == "__main__":
+    print(auto_cli([weights, regimes, confirm], as_positional=False))

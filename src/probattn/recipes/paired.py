@@ -1,0 +1,72 @@
+"""Rows against a baseline with the same seeds: paired differences and their significance."""
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from probattn.metrics.optional import import_for_eval
+from probattn.recipes.results import RowResult
+
+__all__ = ["PairedDifference", "holm", "paired_differences"]
+
+
+@dataclass(frozen=True)
+class PairedDifference:
+    """A row minus the baseline, over the seeds that both have.
+
+    Attributes:
+        mean: Of the differences.
+        standard_error: Of that mean.
+        p_value: Of a two-sided paired t-test; 1 where all differences are zero.
+        count: Number of seeds.
+    """
+
+    mean: float
+    standard_error: float
+    p_value: float
+    count: int
+
+    def text(self, digits: int = 2, scale: float = 1.0) -> str:
+        """E.g. "+0.21 ± 0.10 (p = 0.04)"."""
+        p = "p < 0.001" if self.p_value < 0.001 else f"p = {self.p_value:.2g}"
+        return f"{scale * self.mean:+.{digits}f} ± {scale * self.standard_error:.{digits}f} ({p})"
+
+
+def paired_differences(results: Sequence[RowResult], metric: str, *, baseline: str) -> Mapping[str, PairedDifference]:
+    """Of every other row that shares at least two seeds with the baseline and has the metric."""
+    by_row: dict[str, dict[int, float]] = {}
+    for result in results:
+        if metric in result.metrics and math.isfinite(result.metrics[metric]):
+            by_row.setdefault(result.row, {})[result.seed] = result.metrics[metric]
+    reference = by_row.pop(baseline, {})
+    found = {}
+    for row, values in by_row.items():
+        differences = [values[seed] - reference[seed] for seed in sorted(values) if seed in reference]
+        if len(differences) > 1:
+            found[row] = _difference(differences)
+    return found
+
+
+def holm(p_values: Mapping[str, float]) -> dict[str, float]:
+    """P-values adjusted for their number (Holm 1979): the family-wise error rate at which each would be rejected.
+
+    Example:
+        >>> holm({"a": 0.01, "b": 0.04, "c": 0.03})
+        {'a': 0.03, 'c': 0.06, 'b': 0.06}
+    """
+    adjusted: dict[str, float] = {}
+    largest = 0.0
+    for rank, (name, p) in enumerate(sorted(p_values.items(), key=lambda item: item[1])):
+        largest = max(largest, min(1.0, p * (len(p_values) - rank)))
+        adjusted[name] = largest
+    return adjusted
+
+
+def _difference(differences: Sequence[float]) -> PairedDifference:
+    stats = import_for_eval("scipy.stats")
+    mean, spread = statistics.fmean(differences), statistics.stdev(differences)
+    error = spread / math.sqrt(len(differences))
+    if spread == 0.0:
+        return PairedDifference(mean, 0.0, 1.0 if mean == 0.0 else 0.0, len(differences))
+    return PairedDifference(mean, error, float(stats.ttest_1samp(differences, 0.0).pvalue), len(differences))

@@ -1,0 +1,76 @@
+"""Finished results on disk: one JSON file per row and seed, or one per row with a line for every seed."""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from probattn.recipes.results import RowResult
+
+__all__ = ["ResultStore", "read_results", "write_atomically"]
+
+
+@dataclass(frozen=True)
+class ResultStore:
+    """The results of one folder. Files are whole or not there; a damaged one counts as absent and is said so.
+
+    Attributes:
+        folder: Where the files are.
+        packs_seeds: Whether all seeds of a row share a file, for recipes with many short runs.
+    """
+
+    folder: Path
+    packs_seeds: bool = False
+
+    def path(self, row: str, seed: int) -> Path:
+        """The file of a result."""
+        return self.folder / (f"{row}.json" if self.packs_seeds else f"{row}-seed{seed}.json")
+
+    def find(self, row: str, seed: int, fingerprint: str) -> RowResult | None:
+        """The result of a row and seed with these settings; None where there is none."""
+        for record in self._records(self.path(row, seed)):
+            if record.get("fingerprint") == fingerprint and record["result"]["seed"] == seed:
+                return RowResult(**record["result"])
+        return None
+
+    def add(self, result: RowResult, about: Mapping[str, Any]) -> None:
+        """Write a result with what is known about its making; one of the same row and seed is replaced."""
+        path, record = self.path(result.row, result.seed), {**about, "result": asdict(result)}
+        if not self.packs_seeds:
+            write_atomically(path, json.dumps(record, indent=1) + "\n")
+            return
+        others = [other for other in self._records(path) if other["result"]["seed"] != result.seed]
+        records = sorted([*others, record], key=lambda one: int(one["result"]["seed"]))
+        write_atomically(path, "[\n" + ",\n".join(json.dumps(one) for one in records) + "\n]\n")
+
+    def _records(self, path: Path) -> list[dict[str, Any]]:
+        try:
+            content = json.loads(path.read_text())
+        except FileNotFoundError:
+            return []
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            print(f"{path} is not a result file ({error}); the row is run again", file=sys.stderr)
+            return []
+        return content if isinstance(content, list) else [content]
+
+
+def read_results(paths: Sequence[Path]) -> list[RowResult]:
+    """All results of some files of either kind, in the order of files and seeds."""
+    contents = [json.loads(path.read_text()) for path in paths]
+    records = [record for content in contents for record in (content if isinstance(content, list) else [content])]
+    return [RowResult(**record["result"]) for record in records]
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a file that is whole or not there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists() and not path.is_file():  # a device or a pipe, which must not be replaced
+        with path.open("w", encoding="utf-8") as stream:
+            stream.write(text)
+        return
+    path = path.resolve()  # what a link leads to, not the link
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)

@@ -1,0 +1,181 @@
+"""Graph attention as a recipe: checkpoint rules, the KL's weight and gradient, evaluation, a comparison."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from probattn.core import Elbo, Mean, Segments, Terms
+from probattn.recipes.comparison import Comparison, compare
+from probattn.recipes.gat import RECIPE, GatTraining, _prepared
+from probattn.recipes.gat_eval import drawn_log_probs, evaluate, uncertainty_metrics
+from probattn.recipes.gat_gradients import kl_gradients
+from probattn.recipes.gat_selection import Selection
+from probattn.recipes.gat_settings import GatSettings, build_model, kl_weights, load_graph
+
+SMALL = {"graph.num_nodes": 160, "optimiser.max_epochs": 6, "evaluation.draws": 4}
+
+
+def settings_of(row: str, **overrides: object) -> GatSettings:
+    settings, _ = RECIPE.load(RECIPE.configs(row, None), {**SMALL, **overrides})
+    assert isinstance(settings, GatSettings)
+    return settings
+
+
+def training_of(row: str, **overrides: object) -> GatTraining:
+    settings = settings_of(row, **overrides)
+    graph, inputs = _prepared(settings.graph, 0.5)
+    return GatTraining(settings, build_model(settings, graph), graph=graph, inputs=inputs["clean"])
+
+
+@pytest.mark.parametrize("scale", RECIPE.scales)
+def test_every_graph_has_every_row(scale: str) -> None:
+    names = {path.stem for path in RECIPE.row_folder(scale).glob("*.yaml")}
+    assert names == set(RECIPE.rows) and len(names) == 14
+    for row in names:
+        settings, _ = RECIPE.load(RECIPE.configs(row, scale), {})
+        assert settings.row == row and settings.graph.name == scale
+
+
+def test_the_two_checkpoint_rules() -> None:
+    model = nn.Linear(1, 1)
+    selection = Selection(patience=2)
+    validations = [(1.0, 0.5), (0.9, 0.4), (0.95, 0.6), (0.8, 0.6), (0.9, 0.5), (0.85, 0.55)]
+    stops = [selection.see(e, model, loss=loss, accuracy=accuracy) for e, (loss, accuracy) in enumerate(validations)]
+    # 1: better loss, worse accuracy: "loss" only; 2: only accuracy; 3: both at least as good; 4, 5: neither
+    assert selection.best["gat"].epoch == 3 and selection.best["loss"].epoch == 3
+    assert stops == [False, False, False, False, False, True]
+
+
+def test_a_better_loss_alone_moves_only_its_own_rule() -> None:
+    selection = Selection(patience=9)
+    model = nn.Linear(1, 1)
+    selection.see(0, model, loss=1.0, accuracy=0.9)
+    with torch.no_grad():
+        model.weight.fill_(7.0)
+    selection.see(1, model, loss=0.5, accuracy=0.8)
+    assert (selection.best["gat"].epoch, selection.best["loss"].epoch) == (0, 1)
+    assert float(selection.best["loss"].weights["weight"]) == 7.0
+    assert float(selection.best["gat"].weights["weight"]) != 7.0
+
+
+def test_the_code_averages_what_the_paper_sums() -> None:
+    settings = settings_of("wc-code")
+    graph = load_graph(settings.graph)
+    support = Segments(torch.zeros(50, dtype=torch.int64), graph.num_nodes)
+    model = build_model(settings, graph)
+    averaged = kl_weights(settings, model, support, num_train=80, epoch=0)
+    # the loss is divided by the 80 training nodes, so that 0.5 / (entries x layers) is left of sigmoid(0) = 0.5
+    assert averaged["layer1"] / 80 == pytest.approx(0.5 / (50 * 8 * 2))
+    assert averaged["layer2"] / 80 == pytest.approx(0.5 / (50 * 1 * 2))
+    summed = kl_weights(settings_of("wc-paper"), model, support, num_train=80, epoch=0)
+    assert summed == {"layer1": 0.5, "layer2": 0.5}
+
+
+def test_gradient_parts_add_up_and_a_fixed_prior_has_none_through_keys() -> None:
+    contextual, fixed = training_of("wc-ours"), training_of("wf-ours")
+    for training in (contextual, fixed):
+        training.update(0)
+    whole = contextual.gradients()
+    assert whole["kl_gradient_scores"] > 1e-3 and whole["kl_gradient_keys"] > 0.0
+    assert whole["kl_gradient"] <= whole["kl_gradient_scores"] + whole["kl_gradient_keys"] + 1e-6
+    assert fixed.gradients()["kl_gradient_keys"] == 0.0
+
+
+def test_gradient_measurement_by_hand_leaves_the_random_stream_alone() -> None:
+    layer = nn.Linear(2, 1, bias=False)
+
+    def evaluate_once() -> Terms:
+        noise = torch.rand(())  # the same in every call, or the parts would not be comparable
+        likelihood, cost = (layer.weight[0, 0] * noise).view(1), (3.0 * layer.weight[0, 1] * noise).view(1)
+        return Terms(loss=likelihood + cost, cost=cost, bound=cost, log_lik=cost, kl={}, penalties={})
+
+    torch.manual_seed(0)
+    expected = torch.rand(1)
+    torch.manual_seed(0)
+    measured = kl_gradients(layer, evaluate_once)
+    assert measured["kl_gradient"] == pytest.approx(3.0)
+    assert torch.equal(torch.rand(1), expected)
+
+
+def test_measuring_changes_no_training() -> None:
+    weights = []
+    for every in (1, 1000):
+        training = training_of("wc-ours", **{"evaluation.gradient_every": every})
+        torch.manual_seed(5)
+        for epoch in range(3):
+            training.update(epoch)
+        weights.append(torch.cat([parameter.detach().flatten() for parameter in training.model.parameters()]))
+    assert torch.equal(*weights)
+
+
+def test_noise_and_dropout_are_switched_separately() -> None:
+    training = training_of("no-kl", **{"site.posterior.init_args.family.init_args.concentration": 1.0})
+    model, inputs = training.model.eval(), training.inputs
+
+    def varies(has_noise: bool, has_dropout: bool) -> bool:
+        drawn = drawn_log_probs(model, inputs, has_noise=has_noise, has_dropout=has_dropout, draws=2)
+        return not torch.equal(drawn[0], drawn[1])
+
+    assert [varies(False, False), varies(False, True), varies(True, False), varies(True, True)] == [
+        False,
+        True,
+        True,
+        True,
+    ]
+    assert not model.training and not model.dropout.training
+
+
+def test_metrics_name_condition_and_mode() -> None:
+    training = training_of("wc-code")
+    modes = {"clean": ["mean", "both"], "noisy": ["both"]}
+    inputs = {"clean": training.inputs, "noisy": training.inputs}
+    metrics = evaluate(training.model, inputs, modes=modes, draws=3)
+    assert metrics["clean/both/accuracy"] == metrics["noisy/both/accuracy"]  # the same inputs and the same seed
+    assert "clean/mean/mutual_information" not in metrics
+    assert 0.0 <= metrics["clean/both/pavpu_0.05"] <= 1.0
+
+
+def test_certain_and_right_predictions_have_full_pavpu() -> None:
+    probs = torch.tensor([[0.9, 0.1], [0.2, 0.8]]).expand(5, 2, 2) + 0.01 * torch.randn(5, 2, 1) * torch.tensor(
+        [1.0, -1.0]
+    )
+    numbers = uncertainty_metrics(probs.double(), torch.tensor([0, 1]))
+    assert numbers["pavpu_0.05"] == numbers["paired_pavpu_0.01"] == 1.0
+
+
+def test_a_comparison_writes_tables_and_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    comparison = Comparison(RECIPE, ["gat", "wc-ours"], 2, None, {**SMALL}, tmp_path)
+    text = compare(comparison, workers=1)
+    assert "| gat" in text and "| wc-ours" in text and "± " in text
+    report = (tmp_path / "report.html").read_text()
+    assert "Calibration" in report and "What the KL does" in report and "<svg" in report
+    before = (tmp_path / "gat.json").read_text()
+    compare(comparison, workers=1)
+    assert "4 of 4 results were there already" in capsys.readouterr().out
+    assert (tmp_path / "gat.json").read_text() == before
+
+
+def test_a_row_repeats_with_its_seed() -> None:
+    numbers = []
+    for _ in range(2):
+        training = training_of("lc-ours", seed=3)
+        for epoch in range(2):
+            training.update(epoch)
+        numbers.append(training.validate())
+    assert numbers[0] == numbers[1]
+
+
+def test_the_soft_row_is_an_elbo_without_kl() -> None:
+    training = training_of("gat")
+    graph = training.graph
+    evaluation = training.model(
+        training.inputs.features,
+        training.inputs.support,
+        labels=graph.labels,
+        nodes=graph.train,
+        estimators=dict.fromkeys(training.model.names, Mean()),
+    )
+    terms = Elbo()(evaluation)
+    assert float(terms.cost.detach()) == 0.0 and not training.has_kl

@@ -1,0 +1,44 @@
+"""Paired differences over seeds."""
+
+import pytest
+from scipy import stats
+
+from probattn.recipes.paired import holm, paired_differences
+from probattn.recipes.results import RowResult
+
+
+def results(values: dict[str, dict[int, float]]) -> list[RowResult]:
+    return [
+        RowResult(row=row, source="", seed=seed, facts={}, metrics={"x": value})
+        for row, by_seed in values.items()
+        for seed, value in by_seed.items()
+    ]
+
+
+def test_differences_are_taken_over_common_seeds() -> None:
+    found = paired_differences(
+        results({"base": {0: 1.0, 1: 2.0, 2: 4.0}, "row": {0: 2.0, 1: 2.5, 2: 6.0, 7: 100.0}, "lone": {9: 1.0}}),
+        "x",
+        baseline="base",
+    )
+    assert set(found) == {"row"}
+    assert found["row"].count == 3
+    assert found["row"].mean == pytest.approx(3.5 / 3)
+    expected = stats.ttest_rel([2.0, 2.5, 6.0], [1.0, 2.0, 4.0])
+    assert found["row"].p_value == pytest.approx(expected.pvalue)
+    assert found["row"].text() == f"+1.17 ± 0.44 (p = {expected.pvalue:.2g})"
+
+
+def test_equal_rows_have_p_value_one() -> None:
+    found = paired_differences(results({"base": {0: 1.0, 1: 2.0}, "row": {0: 1.0, 1: 2.0}}), "x", baseline="base")
+    assert (found["row"].mean, found["row"].p_value) == (0.0, 1.0)
+
+
+def test_metrics_that_are_not_numbers_are_left_out() -> None:
+    values = {"base": {0: 1.0, 1: 2.0, 2: 1.0}, "row": {0: float("nan"), 1: 2.5, 2: 1.0}}
+    assert paired_differences(results(values), "x", baseline="base")["row"].count == 2
+
+
+def test_holm_never_falls_and_is_at_most_one() -> None:
+    adjusted = holm({"a": 0.001, "b": 0.6, "c": 0.02, "d": 0.9})
+    assert adjusted == {"a": 0.004, "c": pytest.approx(0.06), "b": 1.0, "d": 1.0}

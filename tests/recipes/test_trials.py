@@ -1,0 +1,65 @@
+"""Trials of a search: kept, resumed, and run again when their row changes."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from probattn.recipes import gat_search
+from probattn.recipes.trials import Trial, run_trials
+
+FAST = {"graph.num_nodes": 120, "optimiser.max_epochs": 2, "evaluation.draws": 2}
+TRIALS = [Trial("gat", seed, FAST) for seed in (0, 1)]
+METRICS = ["loss/validation_nll"]
+
+
+def test_finished_trials_are_not_run_again(tmp_path: Path) -> None:
+    output = tmp_path / "trials.json"
+    first = run_trials("gat", "generated", TRIALS[:1], output=output, metrics=METRICS)
+    marked = json.loads(output.read_text())
+    marked[TRIALS[0].key]["metrics"]["loss/validation_nll"] = 123.0
+    output.write_text(json.dumps(marked))
+    both = run_trials("gat", "generated", TRIALS, output=output, metrics=METRICS)
+    assert both[TRIALS[0].key] == {"loss/validation_nll": 123.0}
+    assert 0.0 < both[TRIALS[1].key]["loss/validation_nll"] != first[TRIALS[0].key]["loss/validation_nll"]
+    marked[TRIALS[0].key]["settings"] = "other"
+    output.write_text(json.dumps(marked))
+    assert run_trials("gat", "generated", TRIALS[:1], output=output, metrics=METRICS) == first
+
+
+def test_weights_chooses_the_best_that_acts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fake(recipe: str, scale: str, trials: list[Trial], **rest: object) -> dict[str, dict[str, float]]:
+        found = {}
+        for trial in trials:
+            weight = float(trial.overrides["kl.weight.init_args.value"])
+            nll = {0.01: 0.1, 0.1: 0.5, 1.0: 0.3, 10.0: 0.9}[weight]  # the smallest weight is best but does not act
+            found[trial.key] = {
+                "loss/validation_nll": nll,
+                "loss/validation_accuracy": 0.8,
+                "kl_gradient_scores": 0.2 * weight,
+            }
+        return found
+
+    monkeypatch.setattr(gat_search, "run_trials", fake)
+    table = gat_search.weights("generated", output=tmp_path)
+    chosen = [line for line in table.splitlines() if "chosen" in line]
+    assert len(chosen) == 4 and all("|         1 |" in line for line in chosen)
+
+
+def test_regimes_are_ranked_and_the_best_confirmed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fake(recipe: str, scale: str, trials: list[Trial], **rest: object) -> dict[str, dict[str, float]]:
+        found = {}
+        for trial in trials:
+            helps = trial.row == "wc-ours" and trial.overrides.get("graph.labels_per_class") == 3
+            accuracy = 0.8 + (0.05 if helps else 0.0) + 0.001 * (trial.seed % 7)
+            metrics = dict.fromkeys((*gat_search.KEPT, *gat_search.TESTED), 0.5)
+            accuracies = {name: accuracy for name in metrics if name.endswith("accuracy")}
+            found[trial.key] = {**metrics, **accuracies}
+        return found
+
+    monkeypatch.setattr(gat_search, "run_trials", fake)
+    table = gat_search.regimes("generated", output=tmp_path)
+    assert table.splitlines()[2].startswith("| 3 labels a class")
+    confirmed = gat_search.confirm("generated", output=tmp_path)
+    first = confirmed.splitlines()[2]
+    assert "wc-ours" in first and "+5.00 ± 0.00" in first
