@@ -5,7 +5,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from probattn import GammaPrior, KeyPrior, MultiheadAttention, Weibull, record_latents, sampling
+from probattn import Draw, GammaPrior, KeyPrior, Latent, MultiheadAttention, Weibull, record_latents, sampling
+from probattn.nn.recording import note_latent
 
 B, T, E, H = 3, 4, 8, 2
 
@@ -48,6 +49,20 @@ def test_kl_is_summed_per_example() -> None:
         for b in range(B):
             expected[b] += latent.kl[b].sum()
     torch.testing.assert_close(record.kl(), expected)
+
+
+def test_rows_of_graphs_are_summed_to_their_example() -> None:
+    """Layers of graphs have a row for each node, and pooling changes their number; the receipt says whose they are."""
+    draw = Draw(value=None, index=None, log_weight=torch.zeros(1, 1))
+    kls = torch.rand(4, H), torch.rand(3, H)
+    examples = torch.tensor([0, 0, 1, 2]), torch.tensor([0, 1, 1])
+    with record_latents() as record:
+        for kl, example in zip(kls, examples, strict=True):
+            latent = Latent("graph", "example", True, draw, kl, torch.tensor(0), example=example)
+            note_latent(nn.Identity(), latent)
+    first, second = (kl.sum(dim=-1) for kl in kls)
+    expected = [first[0] + first[1] + second[0], first[2] + second[1] + second[2], first[3]]
+    torch.testing.assert_close(record.kl(), torch.stack(expected))
 
 
 def test_kl_is_differentiable() -> None:

@@ -86,6 +86,7 @@ CONDITIONALS = {
     "key-prior-per-set": Row(
         lambda: KeyPrior(D, GammaPrior(concentration="psi_rate"), hidden_dim=8, normalises="set"), (B, 1, S), KEYS
     ),
+    "key-prior-scaled": Row(lambda: KeyPrior(D, GammaPrior(), hidden_dim=8, scale=50.0), (B, 1, S), KEYS),
     "key-prior-detached": Row(lambda: KeyPrior(D, GammaPrior(), hidden_dim=8, detaches_keys=True), (B, 1, S), NOTHING),
     "uniform-gamma": Row(lambda: Uniform(GammaPrior(concentration="psi_rate")), WEIGHTS, NOTHING),
     "standard-normal": Row(lambda: StandardNormal(D), VECTOR, NOTHING, event="vector"),

@@ -6,6 +6,7 @@ reads the target cannot be the predictive distribution, and a prior that reads t
 Size letters: B examples, T steps, S positions, H heads, D features.
 """
 
+import math
 from typing import ClassVar, Literal
 
 import torch
@@ -124,6 +125,8 @@ class KeyPrior(Conditional):
             are then (B, H, S, D) on a Dense support and (N, H, D) on Segments.
         normalises: Over which keys the softmax runs: "memory" takes all of them (the paper; on a graph Psi then is of
             size 1 / N), "set" those that a query may see, where Psi is of the size of attention weights.
+        scale: Psi is multiplied by it. With N / (mean size of a set), a Psi over the memory is, in the mean, of the
+            size of attention weights.
         detaches_keys: Keep the prior's gradient from the keys, so that a KL cannot move what they are made from. The
             paper's code lets it through.
     """
@@ -136,10 +139,14 @@ class KeyPrior(Conditional):
         hidden_dim: int = 5,
         num_heads: int | None = None,
         normalises: Literal["memory", "set"] = "memory",
+        scale: float = 1.0,
         detaches_keys: bool = False,
     ):
         super().__init__()
+        if not scale > 0.0:
+            raise ValueError(f"KeyPrior(scale) must be positive, got {scale}")
         self.normalises = normalises
+        self.scale = scale
         self.detaches_keys = detaches_keys
         heads = 1 if num_heads is None else num_heads
         self.family = family
@@ -161,7 +168,7 @@ class KeyPrior(Conditional):
         keys = given.memory.keys.detach() if self.detaches_keys else given.memory.keys
         logits = self.logits(keys, head_axis=-2 if isinstance(support, Segments) else -3)
         log_psi = support.set_log_softmax(logits) if self.normalises == "set" else support.key_log_softmax(logits)
-        return self.family(log_psi, support)
+        return self.family(log_psi + math.log(self.scale), support)
 
     def logits(self, keys: Tensor, *, head_axis: int = -3) -> Tensor:
         """One number per key, before the softmax: (*lead, S, D) gives (*lead, S); (N, H, D) gives (N, H).

@@ -61,6 +61,7 @@ class Keys(ConditionalBlueprint):
     family: PriorFamily
     hidden_dim: int = 5
     normalises: Literal["memory", "set"] = "memory"
+    scale: float = 1.0
 
     def build(self, sizes: Sizes) -> KeyPrior:
         """The module."""
@@ -70,6 +71,7 @@ class Keys(ConditionalBlueprint):
             hidden_dim=self.hidden_dim,
             num_heads=sizes.heads,
             normalises=self.normalises,
+            scale=self.scale,
         )
 
 
