@@ -13,28 +13,24 @@ kept" says how many were left.
 """
 
 import json
-import platform
-import subprocess
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from interleaved import Contestants, interleaved, ratios
+from benchmark_table import render_benchmark
+from interleaved import ratios
 from jsonargparse import auto_cli
+from meter import Meter
 from output_layer import OutputLayer, OutputLayerSizes
-from peak_memory import peak_megabytes
 from torch import Tensor
 from translation_decoding import decoders
 from translation_steps import ENUMERATED, row_settings, training_steps, typical_batch
-from translation_table import render_benchmark
 
 from probattn.recipes.translation import TranslationTask
 from probattn.recipes.translation_data import load_corpus
 
-Row = dict[str, Any]
 Table = dict[str, Any]
 
 CORPORA: Mapping[str, Mapping[str, Any]] = {
@@ -87,31 +83,6 @@ TINY = Sizes(
     num_words=3,
     beam_size=2,
 )
-
-
-@dataclass(frozen=True)
-class Meter:
-    """Measures contestants.
-
-    Attributes:
-        rounds: How often each is timed.
-        clock: Seconds.
-    """
-
-    rounds: int
-    clock: Callable[[], float]
-
-    def seconds(self, contestants: Contestants) -> dict[str, list[float]]:
-        """By contestant and round."""
-        return interleaved(contestants, rounds=self.rounds, clock=self.clock)
-
-    def rows(self, contestants: Contestants, seconds: Mapping[str, Sequence[float]]) -> list[Row]:
-        """Time over the first contestant's, and peak memory."""
-        found = []
-        for name, ratio in ratios(seconds, next(iter(contestants))).items():
-            times = {"ratio": ratio.median, "lower": ratio.lower, "upper": ratio.upper}
-            found.append({"name": name, **times, "megabytes": peak_megabytes(contestants[name])})
-        return found
 
 
 def step_table(task: TranslationTask, batch: Tensor, *, sizes: Sizes, meter: Meter) -> Table:
@@ -168,13 +139,6 @@ def decoding_table(task: TranslationTask, batch: Tensor, *, sizes: Sizes, meter:
     return {"title": "Decoding", "sizes": measures, "rows": rows}
 
 
-def commit() -> str:
-    """Of the checkout; "unknown" outside of one."""
-    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return done.stdout.strip() if done.returncode == 0 else "unknown"
-
-
 def main(
     output: Path = Path("runs/bench/translation.json"),
     corpus: Literal["generated", "multi30k"] = "generated",
@@ -191,22 +155,16 @@ def main(
         threads: Of torch.
         quick: One round at tiny sizes, to see that it runs; the numbers mean nothing.
     """
-    torch.set_num_threads(threads)
     torch.manual_seed(0)
     sizes = TINY if quick else Sizes(overrides=CORPORA[corpus])
-    # The time of several threads adds up on the processor's clock, so that one serves one thread alone.
-    meter = Meter(1 if quick else rounds, time.process_time if threads == 1 else time.perf_counter)
+    meter = Meter.with_threads(threads, rounds=1 if quick else rounds)
     settings = row_settings("soft", sizes.overrides)
     task = TranslationTask(settings, load_corpus(settings.corpus))
     batch = typical_batch(task)
     record = {
         "command": f"python benchmarks/translation.py --corpus {corpus} --rounds {meter.rounds}",
-        "machine": f"{platform.machine()} with {torch.backends.cpu.get_cpu_capability()}, {threads} thread(s)",
-        "commit": commit(),
-        "torch": torch.__version__.split("+")[0],
         "corpus": settings.corpus.name,
-        "rounds": meter.rounds,
-        "clock": meter.clock.__name__,
+        **meter.about(threads),
         "tables": [
             step_table(task, batch, sizes=sizes, meter=meter),
             output_table(sizes=sizes, meter=meter),

@@ -20,7 +20,7 @@ PAGES = ROOT / "docs" / "generated"
 GENERATED_METRICS = ("ppl", "elbo_ppl", "bleu", "entropy", "aer", "posterior_aer", "exact_aer", "effective_kl_gradient")
 sys.path.insert(0, str(ROOT))  # a script finds no other folder than its own
 
-from benchmarks.translation_table import render_benchmark  # noqa: E402
+from benchmarks.benchmark_table import render_benchmark  # noqa: E402
 
 
 def estimators() -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.translation_table import render_benchmark
+from benchmarks.benchmark_table import render_benchmark
 
 
 def named(table: dict[str, Any]) -> dict[str, dict[str, Any]]:

@@ -12,12 +12,16 @@ Size letters: K particles, L flattened lead, I rows, J columns.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
-__all__ = ["exponential", "fold_seed", "fresh_seed", "gumbel", "normal", "uniform"]
+__all__ = ["Backend", "exponential", "fold_seed", "fresh_seed", "gumbel", "normal", "set_backend", "uniform"]
+
+Backend = Callable[[Tensor, tuple[int, int, int, int], int, torch.dtype], Tensor | None]
+"""From a seed on the CPU, sizes (K, L, I, J), a stream and a dtype to the numbers of `uniform`, bit for bit; None where
+it cannot."""
 
 # Philox's multipliers minus 2**32: the product with a 32-bit word then stays inside int64 (see `_philox`).
 _MULTIPLIERS = (0xD2511F53 - 2**32, 0xCD9E8D57 - 2**32)
@@ -29,6 +33,13 @@ _SEED_BOUND = 2**62
 _CHUNK = 8192
 # The particle number and the stream number share one 32-bit counter word.
 _MAX_PARTICLES = 2**20
+_backend: Backend | None = None
+
+
+def set_backend(backend: Backend | None) -> None:
+    """Let eager code on the CPU make its numbers elsewhere, e.g. in C++; None: in torch, as compiled code does."""
+    global _backend
+    _backend = backend
 
 
 def fresh_seed(device: torch.device | str = "cpu") -> Tensor:
@@ -75,9 +86,14 @@ def uniform(seed: Tensor, shape: Sequence[int], *, stream: int = 0, dtype: torch
     """
     if dtype not in (torch.float32, torch.float64):
         raise TypeError(f"uniform noise is made in float32 or float64, got {dtype}; cast the result instead")
+    sizes = _sizes(shape)
+    if not torch.compiler.is_compiling() and _backend is not None and type(seed) is Tensor and seed.is_cpu:
+        made = _backend(seed, sizes, stream, dtype)
+        if made is not None:
+            return made.view(tuple(shape))
     words_per_number = 1 if dtype == torch.float32 else 2
-    columns = shape[-1] if len(shape) > 0 else 1
-    row_counters, blocks = _counters(seed, shape, numbers_per_block=4 // words_per_number, stream=stream)
+    columns = sizes[-1]
+    row_counters, blocks = _counters(seed, sizes, numbers_per_block=4 // words_per_number, stream=stream)
     num_rows = row_counters[0].shape[0]
     rows_per_chunk = max(1, _CHUNK // max(1, blocks))
     if torch.compiler.is_compiling() or seed.is_meta or num_rows <= rows_per_chunk:
@@ -108,17 +124,23 @@ def normal(seed: Tensor, shape: Sequence[int], *, stream: int = 0, dtype: torch.
     return math.sqrt(2.0) * torch.erfinv(centred)
 
 
-def _counters(
-    seed: Tensor, shape: Sequence[int], *, numbers_per_block: int, stream: int
-) -> tuple[tuple[Tensor, Tensor, Tensor], int]:
-    """Counter words `i`, `lead` and `k` of all rows, each (K * L * I, 1), and the number of Philox blocks in a row."""
-    sizes = tuple(shape)
-    columns = sizes[-1] if len(sizes) >= 1 else 1
-    rows = sizes[-2] if len(sizes) >= 2 else 1
-    particles = sizes[0] if len(sizes) >= 3 else 1
-    lead = math.prod(sizes[1:-2]) if len(sizes) >= 4 else 1
+def _sizes(shape: Sequence[int]) -> tuple[int, int, int, int]:
+    """K, L, I and J of a shape; axes that it has not have size one."""
+    shape = tuple(shape)
+    columns = shape[-1] if len(shape) >= 1 else 1
+    rows = shape[-2] if len(shape) >= 2 else 1
+    particles = shape[0] if len(shape) >= 3 else 1
+    lead = math.prod(shape[1:-2]) if len(shape) >= 4 else 1
     if particles > _MAX_PARTICLES:
         raise ValueError(f"at most {_MAX_PARTICLES} particles can be drawn at once, got {particles}")
+    return particles, lead, rows, columns
+
+
+def _counters(
+    seed: Tensor, sizes: tuple[int, int, int, int], *, numbers_per_block: int, stream: int
+) -> tuple[tuple[Tensor, Tensor, Tensor], int]:
+    """Counter words `i`, `lead` and `k` of all rows, each (K * L * I, 1), and the number of Philox blocks in a row."""
+    particles, lead, rows, columns = sizes
     position = _positions(seed, particles * lead * rows).unsqueeze(-1)
     row = position % max(1, rows)
     lead_number = (position // max(1, rows)) % max(1, lead)

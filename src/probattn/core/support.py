@@ -10,11 +10,13 @@ H).
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
+from probattn.core.edges import EdgeLists, edge_lists
 from probattn.core.records import Draw
 
 __all__ = ["Dense", "Segments", "Support"]
@@ -243,6 +245,11 @@ class Segments:
                 f"Segments(source) wants one source per edge, shape {tuple(self.index.shape)}, "
                 f"got {tuple(self.source.shape)}"
             )
+
+    @cached_property
+    def edge_lists(self) -> EdgeLists:
+        """The edges grouped by target and by source; sorted at the first use and kept."""
+        return edge_lists(self.index, self.source, self.num_segments)
 
     def unit_shape(self, scores: Tensor) -> torch.Size:
         """(N, H), with any particle axes before it."""

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from probattn.core import Estimator, Evaluation, Given, Latent, Memory, Segments
 from probattn.core.noise import fold_seed
 from probattn.nn import Dropout, Site, SparseRows
+from probattn.nn.fused_graph import visit_fused
 from probattn.nn.scores import GraphAdditive
 
 __all__ = ["GAT", "GraphAttention", "neighbourhoods"]
@@ -90,6 +91,18 @@ class GraphAttention(nn.Module):
         is_sparse = isinstance(features, SparseRows)
         projected = features @ self.project.weight.T.contiguous() if is_sparse else self.project(features)
         nodes = projected.view(-1, self.num_heads, self.head_dim)  # (N, H, D)
+        fused = visit_fused(
+            self.weights, estimator, nodes=nodes, support=support, score=self.score, dropout=self.dropout, seed=seed
+        )
+        context, latent = self._visit(nodes, support, estimator, seed) if fused is None else fused
+        out = context.flatten(1) if self.concatenates else context.mean(dim=1)
+        whole_graph = torch.zeros(len(nodes), dtype=torch.int64, device=nodes.device)
+        return out + self.bias, replace(latent, example=whole_graph)
+
+    def _visit(
+        self, nodes: Tensor, support: Segments, estimator: Estimator, seed: Tensor | None
+    ) -> tuple[Tensor, Latent]:
+        """(N, H, D) context and the receipt, by way of the site."""
         memory = Memory(keys=nodes, values=nodes, support=support)
         given = Given(memory=memory, query=nodes, scores=self.score(nodes, memory))
         latent: Latent = self.weights(given, estimator, seed=seed)
@@ -99,10 +112,7 @@ class GraphAttention(nn.Module):
                 f"estimator of site '{self.weights.name}'"
             )
         dropped = replace(latent.draw, value=self.dropout(latent.draw.value))
-        context = support.read(dropped, nodes)[0]  # (N, H, D)
-        out = context.flatten(1) if self.concatenates else context.mean(dim=1)
-        whole_graph = torch.zeros(len(nodes), dtype=torch.int64, device=nodes.device)
-        return out + self.bias, replace(latent, example=whole_graph)
+        return support.read(dropped, nodes)[0], latent
 
 
 class GAT(nn.Module):

@@ -128,10 +128,13 @@ class GraphAdditive(Score):
         support = memory.support
         if not isinstance(support, Segments):
             raise TypeError(f"GraphAdditive scores edges, so it needs a Segments support, got {type(support).__name__}")
-        target = (query * self.target_weight).sum(dim=-1)  # (N, H)
-        source = (memory.keys * self.source_weight).sum(dim=-1)
+        target, source = self.parts(query, memory.keys)
         source = source if support.source is None else source.index_select(0, support.source)  # (E, H)
         return nn.functional.leaky_relu(support.spread(target) + source, self.negative_slope)
+
+    def parts(self, query: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
+        """(N, H) what the target and (N, H) what the source adds to the score of an edge, before the leaky ReLU."""
+        return (query * self.target_weight).sum(dim=-1), (keys * self.source_weight).sum(dim=-1)
 
 
 def _require_width(query: Tensor, keys: Tensor, who: str) -> None:

@@ -1,4 +1,4 @@
-"""The tables of the translation benchmark as markdown, from its JSON record."""
+"""The tables of a benchmark as markdown, from its JSON record."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -15,6 +15,10 @@ COLUMNS: tuple[tuple[str, str, Callable[[Row], str]], ...] = (
     ("over_greedy", "over greedy", lambda row: f"{row['over_greedy']:.1f}"),
     ("megabytes", "peak MB", lambda row: f"{row['megabytes']:.0f}"),
     ("target_megabytes", "target MB", lambda row: f"{row['target_megabytes']:g}"),
+    ("over_deterministic", "over deterministic", lambda row: f"{row['over_deterministic']:.2f}"),
+    ("memory_over_deterministic", "memory over it", lambda row: f"{row['memory_over_deterministic']:.2f}"),
+    ("ratio_per_edge", "time an edge", lambda row: f"{row['ratio_per_edge']:.2f}"),
+    ("bytes_per_edge", "bytes an edge", lambda row: f"{row['bytes_per_edge']:.0f}"),
     ("kept", "alignments kept", lambda row: f"{row['kept']:.0%}"),
 )
 
@@ -24,7 +28,7 @@ def render_benchmark(record: Mapping[str, Any]) -> str:
     parts = [_table(table) for table in record["tables"]]
     note = (
         f"Medians of {record['rounds']} rounds on {record['machine']}, torch {record['torch']}, float32; the clock is "
-        f"`{record['clock']}`, the text of training and decoding {record['corpus']}. Made by `{record['command']}`."
+        f"`{record['clock']}`, the data {record['corpus']}. Made by `{record['command']}`."
     )
     return "\n\n".join([*parts, note]) + "\n"
 

@@ -1,0 +1,189 @@
+"""Graph attention with random weights and exact KL in one pass over the edges, without a tensor of size E x D.
+
+Size letters: N target nodes, M source nodes, E edges, H heads, D features of a head.
+"""
+
+import torch
+from torch import Tensor
+
+from probattn.core.support import Segments
+from probattn.distributions import Lognormal, NormalisedGamma, NormalisedLognormal, Weibull
+from probattn.kernels import native
+from probattn.kernels.graph_operator import LOGNORMAL, WEIBULL, graph_attention_operator
+from probattn.kernels.graph_reference import Dropout, GraphContext, graph_attention_reference
+
+__all__ = ["graph_attention"]
+
+_EULER = 0.5772156649015329
+_PRIOR_OF: dict[type, type] = {Weibull: NormalisedGamma, Lognormal: NormalisedLognormal}
+
+
+def graph_attention(
+    target_scores: Tensor,
+    source_scores: Tensor,
+    *,
+    values: Tensor,
+    support: Segments,
+    family: Weibull | Lognormal | None = None,
+    prior: NormalisedGamma | NormalisedLognormal | None = None,
+    seed: Tensor | None = None,
+    dropout: Dropout | None = None,
+    negative_slope: float = 0.2,
+    keeps_weights: bool = False,
+) -> GraphContext:
+    """Attend to the sources of each target's edges (Veličković et al. 2018; BAM, Sec. 4.1).
+
+    An edge from j to i has the score phi = leaky_relu(target_scores_i + source_scores_j). The family makes it the law
+    of an unnormalised S; the weights are S over its sum over the edges of i, drawn from `seed` with the noise of
+    `NormalisedWeibull.draw_raw` and `NormalisedLognormal.draw_raw`, number by number.
+
+    Runs in C++ on the CPU in float32 and float64 where the back end is there (see `native`), and in plain torch
+    otherwise. The C++ form keeps the weights (E, H) for the backward pass and nothing larger, can be differentiated
+    once, and gives the same bits for any number of threads.
+
+    Args:
+        target_scores: (N, H), the part of a score that depends on the target.
+        source_scores: (M, H), the part that depends on the source; (E, H) where the support has no `source`.
+        values: (M, H, D) what is read from a source; (E, H, D) where the support has no `source`.
+        support: The edges; N sets. It keeps their sorted form, so use one object for all calls.
+        family: Law of the weights; its parameter is one number or (H). None: soft attention without a law.
+        prior: Its parameters have one row for each *source*, (M, H) or what broadcasts to it: a `GammaPrior` or
+            `LognormalPrior` called with the (M, H) log-weights of nodes and `Dense()`. None: no KL.
+        seed: () int64 of the noise. None: weights from S at its expectation.
+        dropout: Of the normalised weights.
+        negative_slope: Of the leaky ReLU, not negative.
+        keeps_weights: Return the weights, too.
+
+    Returns:
+        Context, KL and, on request, weights. A target without edges has context and KL zero.
+
+    Raises:
+        TypeError: If the prior is not of the family's kind.
+        ValueError: If shapes do not fit each other, or something needs a family and there is none.
+
+    Example:
+        >>> support = Segments(torch.tensor([0, 0, 1]), 3, source=torch.tensor([0, 1, 2]))
+        >>> scores, values = torch.zeros(3, 1), torch.tensor([1.0, 3.0, 5.0]).view(3, 1, 1)
+        >>> graph_attention(scores, scores, values=values, support=support).context.flatten()
+        tensor([2., 5., 0.])
+    """
+    _check_shapes(target_scores, source_scores, values, support)
+    _check_law(family, prior, seed, negative_slope)
+    if not _is_native(target_scores, source_scores, values, family, prior):
+        return graph_attention_reference(
+            target_scores,
+            source_scores,
+            values=values,
+            support=support,
+            family=family,
+            prior=prior,
+            seed=seed,
+            dropout=dropout,
+            negative_slope=negative_slope,
+            keeps_weights=keeps_weights,
+        )
+    lists = support.edge_lists
+    context, divergence, weights, _, _ = graph_attention_operator(
+        target_scores,
+        source_scores,
+        values,
+        lists.tensors(),
+        None if family is None else _terms(family, prior, target_scores),
+        None if prior is None else _prior_rows(prior, source_scores),
+        seed,
+        None if dropout is None else dropout.seed,
+        LOGNORMAL if isinstance(family, Lognormal) else WEIBULL,
+        family is not None and family.anchor == "softmax",
+        0.0 if dropout is None else dropout.rate,
+        negative_slope,
+    )
+    return GraphContext(context, divergence, lists.in_callers_order(weights) if keeps_weights else None)
+
+
+def _terms(family: Weibull | Lognormal, prior: NormalisedGamma | NormalisedLognormal | None, like: Tensor) -> Tensor:
+    """(4, H) what law and KL have per head; see `graph_attention_operator`."""
+    heads = like.shape[-1:]
+    one = like.new_ones(())
+    if isinstance(family, Weibull):
+        inverse = 1.0 / torch.as_tensor(family.concentration, dtype=like.dtype, device=like.device)
+        log_rate = prior.rate.log() if isinstance(prior, NormalisedGamma) else 0.0 * one
+        offset = _EULER * inverse + torch.lgamma(1.0 + inverse) - log_rate
+        rows = (inverse, offset, -inverse.log() - (_EULER + 1.0), log_rate)
+    else:
+        sigma = torch.as_tensor(family.sigma, dtype=like.dtype, device=like.device)
+        sigma_of_prior = prior.sigma if isinstance(prior, NormalisedLognormal) else one
+        ratio = sigma / sigma_of_prior
+        constant = 0.5 * (ratio.square() - 1.0) - ratio.log()
+        rows = (sigma, 0.5 * sigma.square(), constant, 1.0 / sigma_of_prior)
+    return torch.stack([row.to(like.dtype).expand(heads) for row in rows])
+
+
+def _prior_rows(prior: NormalisedGamma | NormalisedLognormal, like: Tensor) -> Tensor:
+    """(M, P, H), or (1, P, H) where all sources share a prior that is not learned."""
+    if isinstance(prior, NormalisedGamma):
+        rows = torch.stack(torch.broadcast_tensors(prior.concentration, torch.lgamma(prior.concentration)))
+    else:
+        rows = prior.location.unsqueeze(0)
+    rows = rows.reshape(len(rows), *(1,) * (3 - rows.dim()), *rows.shape[1:])  # (P, 1 or M, 1 or H)
+    shared = rows.shape[1] == 1 and not rows.requires_grad
+    shape = (len(rows), 1 if shared else like.shape[0], like.shape[1])
+    return rows.expand(shape).transpose(0, 1)
+
+
+def _is_native(
+    target_scores: Tensor,
+    source_scores: Tensor,
+    values: Tensor,
+    family: Weibull | Lognormal | None,
+    prior: NormalisedGamma | NormalisedLognormal | None,
+) -> bool:
+    """Whether C++ can do it: one floating type on the CPU, and parameters that have one row per head."""
+    tensors = [target_scores, source_scores, values]
+    parameters: list[Tensor | float] = []
+    if family is not None:
+        parameters.append(family.concentration if isinstance(family, Weibull) else family.sigma)
+    if isinstance(prior, NormalisedGamma):
+        tensors.append(prior.concentration)
+        parameters.append(prior.rate)
+    elif prior is not None:
+        tensors.append(prior.location)
+        parameters.append(prior.sigma)
+    heads = values.shape[1]
+    per_head = all(not isinstance(one, Tensor) or one.shape in ((), (1,), (heads,)) for one in parameters)
+    dtypes = {one.dtype for one in tensors}
+    is_known = dtypes in ({torch.float32}, {torch.float64})
+    return per_head and is_known and all(one.is_cpu for one in tensors) and native.is_active()
+
+
+def _check_shapes(target_scores: Tensor, source_scores: Tensor, values: Tensor, support: Segments) -> None:
+    num_rows = len(support.index) if support.source is None else None
+    fits = values.dim() == 3 and source_scores.shape == values.shape[:2]
+    fits = fits and target_scores.shape == (support.num_segments, values.shape[1])
+    if not fits or (num_rows is not None and len(values) != num_rows):
+        raise ValueError(
+            f"expected target_scores ({support.num_segments}, H), source_scores ({num_rows or 'M'}, H) and values "
+            f"({num_rows or 'M'}, H, D), got {tuple(target_scores.shape)}, {tuple(source_scores.shape)} and "
+            f"{tuple(values.shape)}"
+        )
+
+
+def _check_law(
+    family: Weibull | Lognormal | None,
+    prior: NormalisedGamma | NormalisedLognormal | None,
+    seed: Tensor | None,
+    negative_slope: float,
+) -> None:
+    if negative_slope < 0.0:
+        raise ValueError(f"negative_slope must not be negative, got {negative_slope}")
+    if family is None:
+        if prior is not None or seed is not None:
+            raise ValueError("a prior or a seed needs a family: soft attention has no law to compare or draw from")
+        return
+    if type(family) not in _PRIOR_OF:
+        raise TypeError(f"family must be Weibull, Lognormal or None, got {type(family).__name__}")
+    expected = _PRIOR_OF[type(family)]
+    if prior is not None and not isinstance(prior, expected):
+        raise TypeError(
+            f"the KL of {type(family).__name__} weights is known for a {expected.__name__} prior, got "
+            f"{type(prior).__name__}"
+        )
