@@ -8,9 +8,12 @@ import json
 import sys
 from pathlib import Path
 
+from probattn.recipes.gat import RECIPE as GRAPHS
+from probattn.recipes.gat_tables import accuracy_table, calibration_table, gradient_table, uncertainty_table
 from probattn.recipes.recall import RECIPE as RECALL
 from probattn.recipes.report import as_markdown, render_markdown
 from probattn.recipes.results import RowResult
+from probattn.recipes.storage import read_results
 from probattn.recipes.translation import RECIPE as TRANSLATION
 from probattn.recipes.translation_claims import claims_table, published_table
 from probattn.recipes.translation_report import COLUMNS
@@ -48,8 +51,7 @@ def estimators() -> str:
 
 def stored(folder: Path, rows: list[str]) -> list[RowResult]:
     """All results of a folder, in the order of the recipe's rows."""
-    paths = [path for row in rows for path in sorted(folder.glob(f"{row}-seed*.json"))]
-    return [RowResult(**json.loads(path.read_text())["result"]) for path in paths]
+    return read_results([path for row in rows for path in sorted(folder.glob(f"{row}-seed*.json"))])
 
 
 def recall() -> str:
@@ -124,6 +126,28 @@ def generated() -> str:
     return f"{render_markdown(results, columns)}\n{note}\n"
 
 
+def graphs(name: str) -> str:
+    """Graph attention on one graph: accuracy beside the paper's, what the KL does, calibration, uncertainty."""
+    folder = ROOT / "results" / "gat" / name
+    results = read_results([path for row in GRAPHS.rows if (path := folder / f"{row}.json").exists()])
+    if not results:
+        return f"No results for {name} yet.\n"
+    facts = results[0].facts
+    seeds = sorted({result.seed for result in results})
+    note = (
+        f"{name.capitalize()}, public split, {facts['train_nodes']} labelled nodes, seeds {seeds[0]} to {seeds[-1]}; "
+        "mean and standard error, differences paired by seed with the p-value of a t-test, 'Holm p' adjusted for the number "
+        f"of rows; 'paper' is BAM's Table 1. Made by `probattn compare gat --scale {name} --num_seeds {len(seeds)} "
+        f"--output results/gat/{name}`."
+    )
+    gradients = gradient_table(results)
+    parts = [as_markdown(*accuracy_table(results)), note]
+    parts += ["\n**The KL's gradient over the likelihood's**\n", as_markdown(*gradients)] if gradients[1] else []
+    parts += ["\n**Plug-in predictions, lowest validation loss**\n", as_markdown(*calibration_table(results))]
+    parts += [f"\n**{facts['draws']} draws, lowest validation loss**\n", as_markdown(*uncertainty_table(results))]
+    return "\n".join(parts).rstrip("\n") + "\n"
+
+
 def bench_translation() -> str:
     """Speed and memory of translation."""
     return render_benchmark(json.loads((ROOT / "results" / "bench_translation.json").read_text()))
@@ -136,6 +160,7 @@ def main() -> None:
     pages = {
         "bench_translation": bench_translation(),
         "estimators": estimators(),
+        **{f"gat_{name}": graphs(name) for name in ("cora", "citeseer", "pubmed")},
         "nmt_generated": generated(),
         "nmt_kmax": k_max(),
         "nmt_multi30k": multi30k(),

@@ -179,3 +179,11 @@ def test_the_soft_row_is_an_elbo_without_kl() -> None:
     )
     terms = Elbo()(evaluation)
     assert float(terms.cost.detach()) == 0.0 and not training.has_kl
+
+
+def test_rows_share_initial_weights_and_noise() -> None:
+    plain, contextual = training_of("gat", seed=4), training_of("lc-ours", seed=4)
+    shared = dict(plain.model.named_parameters())
+    others = dict(contextual.model.named_parameters())
+    assert set(shared) < set(others)
+    assert all(torch.equal(shared[name], others[name]) for name in shared)

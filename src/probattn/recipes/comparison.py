@@ -95,7 +95,7 @@ def compare(comparison: Comparison, *, workers: int) -> str:
     results, waiting = _finished(comparison)
     if results:
         print(f"{len(results)} of {len(comparison.jobs)} results were there already in {comparison.output}")
-    for row, seed in waiting:
+    for row, seed in waiting if comparison.recipe.keeps_runs else ():
         _set_aside_others(comparison.run_folder(row, seed), comparison.fingerprint(row))
     evaluated_with = commit()
     failures = {}
@@ -181,7 +181,8 @@ def run_job(name: str, scale: str | None, overrides: dict[str, Any], output: Pat
         torch.set_num_threads(1)
         recipe = recipe_by_name(name)
         settings, plain = recipe.load(recipe.configs(row, scale), {**overrides, "seed": seed})
-        note_commit(output)
+        if recipe.keeps_runs:
+            note_commit(output)
         return recipe.train(Run(settings, plain, output, show_progress=False))
     except SystemExit:  # a signal came; what else is queued for this worker is not begun
         _WAS_INTERRUPTED.set()
@@ -200,13 +201,14 @@ def _finished(comparison: Comparison) -> tuple[dict[tuple[str, int], RowResult],
 
 
 def _about(comparison: Comparison, result: RowResult, evaluated_with: str) -> dict[str, Any]:
+    folder = comparison.run_folder(result.row, result.seed)
     return {
         "fingerprint": comparison.fingerprint(result.row),
         "command": comparison.command(result.row),
         "overrides": dict(comparison.overrides),
         "version": __version__,
         "commit": evaluated_with,
-        "trained_with": trained_with(comparison.run_folder(result.row, result.seed)),
+        "trained_with": trained_with(folder) if comparison.recipe.keeps_runs else [evaluated_with],
         "torch": torch.__version__.split("+")[0],
         "machine": f"{platform.machine()}, 1 thread",
     }

@@ -182,4 +182,4 @@ def _short(value: float) -> float:
     return float(f"{value:.5g}")
 
 
-RECIPE = Recipe("gat", GatSettings, train, write_report, default_scale="generated", packs_seeds=True)
+RECIPE = Recipe("gat", GatSettings, train, write_report, default_scale="generated", packs_seeds=True, keeps_runs=False)

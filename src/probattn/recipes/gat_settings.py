@@ -13,6 +13,8 @@ from probattn.models.gat import GAT, GraphAttention
 from probattn.nn import Site
 from probattn.recipes.blueprints import SiteBlueprint, Sizes
 
+_WEIGHT_SEEDS = 1000  # at most so many layers
+
 
 @dataclass(frozen=True)
 class GraphSettings:
@@ -128,7 +130,7 @@ def load_graph(settings: GraphSettings) -> NodeGraph:
 
 
 def build_model(settings: GatSettings, graph: NodeGraph) -> GAT:
-    """The network with its initial weights, a function of the seed."""
+    """The network with its initial weights, a function of the seed; those that rows share are the same in all rows."""
     torch.manual_seed(settings.seed)
     sizes = settings.network
     layers = []
@@ -137,12 +139,14 @@ def build_model(settings: GatSettings, graph: NodeGraph) -> GAT:
         is_last = number == sizes.num_layers
         head_dim, heads = (graph.num_classes, sizes.out_heads) if is_last else (sizes.head_dim, sizes.hidden_heads)
         site: Site = settings.site.build(f"layer{number}", Sizes(keys=head_dim, heads=heads))
+        torch.manual_seed(_WEIGHT_SEEDS * (settings.seed + 1) + number)  # whatever the priors have drawn
         layers.append(
             GraphAttention(
                 width, head_dim, num_heads=heads, weights=site, concatenates=not is_last, dropout=sizes.dropout
             )
         )
         width = heads * head_dim
+    torch.manual_seed(settings.seed)
     return GAT(layers, dropout=sizes.dropout)
 
 

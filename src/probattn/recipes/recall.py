@@ -159,4 +159,4 @@ def _pictures(settings: RecallSettings, model: RecallModel) -> dict[str, list[li
     return {kind: [[round(float(w), 4) for w in row] for row in weights[kind][0]] for kind in weights}
 
 
-RECIPE = Recipe("recall", RecallSettings, train, write_report)
+RECIPE = Recipe("recall", RecallSettings, train, write_report, keeps_runs=False)

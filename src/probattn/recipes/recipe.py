@@ -43,6 +43,7 @@ class Recipe:
         load_model: Opens the folder of a trained model, given its settings; None where models are not kept.
         default_scale: Which file of `configs/<name>/scale/` is used when none is named; None where there are no scales.
         packs_seeds: Whether all seeds of a row share a result file, for many short runs.
+        keeps_runs: Whether a run has a folder with checkpoints or a model; short runs leave their result only.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Recipe:
     load_model: Callable[[Any, Path], Any] | None = None
     default_scale: str | None = None
     packs_seeds: bool = False
+    keeps_runs: bool = True
 
     @property
     def rows(self) -> list[str]:
