@@ -136,8 +136,8 @@ def graphs(name: str) -> str:
     seeds = sorted({result.seed for result in results})
     note = (
         f"{name.capitalize()}, public split, {facts['train_nodes']} labelled nodes, seeds {seeds[0]} to {seeds[-1]}; "
-        "mean and standard error, differences paired by seed with the p-value of a t-test, 'Holm p' adjusted for the number "
-        f"of rows; 'paper' is BAM's Table 1. Made by `probattn compare gat --scale {name} --num_seeds {len(seeds)} "
+        "mean and standard error, differences paired by seed with p-values of a t-test, 'Holm p' adjusted for their "
+        f"number; 'paper' is BAM's Table 1. Made by `probattn compare gat --scale {name} --num_seeds {len(seeds)} "
         f"--output results/gat/{name}`."
     )
     gradients = gradient_table(results)

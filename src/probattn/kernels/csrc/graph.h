@@ -19,7 +19,7 @@ namespace probattn {
 enum class Law : int64_t { kWeibull = 0, kLognormal = 1 };
 
 // Numbers of a chunk that stay in the processor's cache.
-constexpr int64_t kChunkNumbers = 4096;
+constexpr int64_t kChunkNumbers = 2048;
 // How many edges ahead memory is asked for.
 constexpr int64_t kAhead = 8;
 // The stream of the dropout mask; stream 0 is the noise of the weights.
