@@ -119,15 +119,10 @@ def _terms(family: Weibull | Lognormal, prior: NormalisedGamma | NormalisedLogno
 
 
 def _prior_rows(prior: NormalisedGamma | NormalisedLognormal, like: Tensor) -> Tensor:
-    """(M, P, H), or (1, P, H) where all sources share a prior that is not learned."""
-    if isinstance(prior, NormalisedGamma):
-        rows = torch.stack(torch.broadcast_tensors(prior.concentration, torch.lgamma(prior.concentration)))
-    else:
-        rows = prior.location.unsqueeze(0)
-    rows = rows.reshape(len(rows), *(1,) * (3 - rows.dim()), *rows.shape[1:])  # (P, 1 or M, 1 or H)
-    shared = rows.shape[1] == 1 and not rows.requires_grad
-    shape = (len(rows), 1 if shared else like.shape[0], like.shape[1])
-    return rows.expand(shape).transpose(0, 1)
+    """(M, H), or (1, H) where all sources share a prior that is not learned."""
+    rows = prior.concentration if isinstance(prior, NormalisedGamma) else prior.location
+    is_shared = not rows.requires_grad and (rows.dim() < 2 or len(rows) == 1)
+    return rows.expand(1 if is_shared else len(like), like.shape[1])
 
 
 def _is_native(

@@ -1,6 +1,6 @@
 """Graph attention as an operator of torch, so that autograd and torch.compile know it; C++ does the work.
 
-Size letters: N target nodes, M source nodes, E edges, H heads, D features of a head, P numbers of a prior per head.
+Size letters: N target nodes, M source nodes, E edges, H heads, D features of a head.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ def graph_attention_operator(
         Weibull, Gamma:  alpha (offset - m) + log Gamma(alpha) + exp(m + log beta) + constant
         lognormal:       ((m - offset - mu) / sigma_p)² / 2 + constant
 
-    so that all that has no edge in it, special functions above all, is a tensor that torch makes and differentiates.
+    so that what has neither edge nor source in it is a tensor that torch makes and differentiates.
 
     Args:
         target_scores: (N, H).
@@ -47,7 +47,7 @@ def graph_attention_operator(
         values: (M, H, D).
         edge_lists: `EdgeLists.tensors()`.
         terms: (4, H) scale of the noise (1/k or sigma), offset, constant, and log beta or 1 / sigma_p.
-        prior: (M, P, H) or (1, P, H): alpha and log Gamma(alpha), or mu. None: no KL.
+        prior: (M, H), or (1, H) where it needs no gradient: alpha or mu. None: no KL.
         seed: () int64. None: no noise.
         dropout_seed: () int64. None: no dropout.
         law: WEIBULL or LOGNORMAL.
@@ -166,7 +166,7 @@ def _(
         torch.empty_like(source_scores, memory_format=torch.contiguous_format),
         torch.empty_like(values, memory_format=torch.contiguous_format),
         values.new_empty(4, heads),
-        values.new_empty(prior_shape),
+        values.new_empty(source_scores.shape[0] if needs_prior else 0, heads),
     )
 
 

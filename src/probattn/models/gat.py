@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from probattn.core import Estimator, Evaluation, Given, Latent, Memory, Segments
+from probattn.core.checks import require_finite
 from probattn.core.noise import fold_seed
 from probattn.nn import Dropout, Site, SparseRows
 from probattn.nn.fused_graph import visit_fused
@@ -75,7 +76,13 @@ class GraphAttention(nn.Module):
         nn.init.xavier_uniform_(self.project.weight)
 
     def forward(
-        self, features: Tensor | SparseRows, support: Segments, estimator: Estimator, *, seed: Tensor | None = None
+        self,
+        features: Tensor | SparseRows,
+        support: Segments,
+        estimator: Estimator,
+        *,
+        seed: Tensor | None = None,
+        has_kl: bool = True,
     ) -> tuple[Tensor, Latent]:
         """Attend to all neighbours.
 
@@ -84,6 +91,7 @@ class GraphAttention(nn.Module):
             support: From `neighbourhoods`.
             estimator: With one particle: the next layer reads what this one drew.
             seed: () int64; drawn from torch's generator if absent.
+            has_kl: False where a kernel may leave the KL of the receipt at zero, because nobody asks for it.
 
         Returns:
             (N, H * D) or (N, D), and the receipt.
@@ -92,7 +100,14 @@ class GraphAttention(nn.Module):
         projected = features @ self.project.weight.T.contiguous() if is_sparse else self.project(features)
         nodes = projected.view(-1, self.num_heads, self.head_dim)  # (N, H, D)
         fused = visit_fused(
-            self.weights, estimator, nodes=nodes, support=support, score=self.score, dropout=self.dropout, seed=seed
+            self.weights,
+            estimator,
+            nodes=nodes,
+            support=support,
+            score=self.score,
+            dropout=self.dropout,
+            seed=seed,
+            has_kl=has_kl,
         )
         context, latent = self._visit(nodes, support, estimator, seed) if fused is None else fused
         out = context.flatten(1) if self.concatenates else context.mean(dim=1)
@@ -141,9 +156,30 @@ class GAT(nn.Module):
         seed: Tensor | None = None,
     ) -> tuple[Tensor, tuple[Latent, ...]]:
         """(N, C) class logits, and one receipt a layer."""
+        return self._run(features, support, estimators=estimators, seed=seed, has_kl=True)
+
+    def predict(
+        self,
+        features: Tensor | SparseRows,
+        support: Segments,
+        *,
+        estimators: Mapping[str, Estimator],
+        seed: Tensor | None = None,
+    ) -> Tensor:
+        """(N, C) class logits without receipts, which saves the KLs."""
+        return self._run(features, support, estimators=estimators, seed=seed, has_kl=False)[0]
+
+    def _run(
+        self,
+        features: Tensor | SparseRows,
+        support: Segments,
+        *,
+        estimators: Mapping[str, Estimator],
+        seed: Tensor | None,
+        has_kl: bool,
+    ) -> tuple[Tensor, tuple[Latent, ...]]:
         entries = features.values if isinstance(features, SparseRows) else features
-        if not bool(torch.isfinite(entries).all()):
-            raise ValueError("the node features hold NaN or infinite values; clean them before training")
+        require_finite(entries, "the node features", "Clean them before training.")
         latents = []
         hidden = entries  # of the first layer: its input
         for number, (name, layer) in enumerate(zip(self.names, self.layers, strict=True)):
@@ -151,7 +187,7 @@ class GAT(nn.Module):
             dropped = self.dropout(nn.functional.elu(hidden) if number > 0 else hidden)
             if number == 0 and isinstance(features, SparseRows):
                 dropped = replace(features, values=dropped)
-            hidden, latent = layer(dropped, support, estimators[name], seed=own)
+            hidden, latent = layer(dropped, support, estimators[name], seed=own, has_kl=has_kl)
             latents.append(latent)
         return hidden, tuple(latents)
 

@@ -37,6 +37,7 @@ def visit_fused(
     score: GraphAdditive,
     dropout: Dropout,
     seed: Tensor | None,
+    has_kl: bool = True,
 ) -> tuple[Tensor, Latent] | None:
     """Context and receipt of a visit with the site's posterior; None where no kernel fits.
 
@@ -48,13 +49,14 @@ def visit_fused(
         score: Of an edge.
         dropout: Of the weights; its mask is a function of the seed.
         seed: () int64; drawn from torch's generator if absent.
+        has_kl: False: predictions, which need no KL; the receipt's is zero.
     """
     has_noise = isinstance(estimator, Pathwise)
     law = _law(site, has_noise=has_noise)
     if law is None or not _is_simple(estimator) or not _fits(nodes, support, dropout) or not native.is_active():
         return None
     family, prior = law
-    rows = None if prior is None else _prior_of_nodes(prior, nodes)
+    rows = None if prior is None or not has_kl else _prior_of_nodes(prior, nodes)
     seed = fresh_seed(nodes.device) if seed is None else seed
     is_dropping = dropout.training and dropout.p > 0.0
     target, source = score.parts(nodes, nodes)

@@ -134,7 +134,16 @@ class GraphAdditive(Score):
 
     def parts(self, query: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
         """(N, H) what the target and (N, H) what the source adds to the score of an edge, before the leaky ReLU."""
+        if query is keys:  # one small matrix product for both
+            columns = torch.cat([_block_diagonal(self.target_weight), _block_diagonal(self.source_weight)], dim=-1)
+            target, source = (query.flatten(1) @ columns).chunk(2, dim=-1)
+            return target, source
         return (query * self.target_weight).sum(dim=-1), (keys * self.source_weight).sum(dim=-1)
+
+
+def _block_diagonal(weight: Tensor) -> Tensor:
+    """(H * D, H) from (H, D): column h holds row h at the places of head h, and zeros elsewhere."""
+    return torch.diag_embed(weight.T).movedim(1, 0).flatten(0, 1)
 
 
 def _require_width(query: Tensor, keys: Tensor, who: str) -> None:

@@ -18,6 +18,7 @@ import torch
 from tqdm import tqdm
 
 from probattn.core import Elbo, Mean, Terms
+from probattn.core.checks import content_checks
 from probattn.data.graphs import NodeGraph, swapped_features
 from probattn.models.gat import GAT, neighbourhoods
 from probattn.nn import SparseRows
@@ -97,7 +98,14 @@ class GatTraining:
         self.model.train()
         if self.has_kl and epoch % self.settings.evaluation.gradient_every == 0:
             self._gradients.append(kl_gradients(self.model, lambda: self._terms(epoch)))
-        loss = self._terms(epoch).loss.sum() / len(self.graph.train)
+        with content_checks(epoch == 0):  # later it is enough to look at the loss
+            loss = self._terms(epoch).loss.sum() / len(self.graph.train)
+        if not math.isfinite(float(loss.detach())):
+            raise ValueError(
+                f"{self.settings.row}, seed {self.settings.seed}: the loss is {float(loss.detach())} in epoch {epoch}. "
+                "A KL with E[S] = exp(scores) overflows when scores pass 88; use a smaller KL weight or learning rate, "
+                "or the anchor 'softmax'."
+            )
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()
@@ -107,7 +115,8 @@ class GatTraining:
         """Mean NLL and accuracy on the validation nodes, with plug-in weights."""
         self.model.eval()
         estimators = dict.fromkeys(self.model.names, Mean())
-        logits, _ = self.model.logits(self.inputs.features, self.inputs.support, estimators=estimators)
+        with content_checks(False):  # the data were checked in training, and the loss is
+            logits = self.model.predict(self.inputs.features, self.inputs.support, estimators=estimators)
         labels = self.graph.labels[self.graph.valid]
         log_probs = torch.log_softmax(logits[self.graph.valid], dim=-1)
         nll = -log_probs.gather(-1, labels.unsqueeze(-1)).mean()

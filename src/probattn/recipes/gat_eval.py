@@ -64,7 +64,7 @@ def drawn_log_probs(
     estimators = dict.fromkeys(model.names, estimator)
     with torch.random.fork_rng(devices=[]), dropping(model, has_dropout):
         torch.manual_seed(seed)
-        logits = [model.logits(inputs.features, inputs.support, estimators=estimators)[0] for _ in range(draws)]
+        logits = [model.predict(inputs.features, inputs.support, estimators=estimators) for _ in range(draws)]
     return torch.log_softmax(torch.stack(logits).double(), dim=-1)
 
 

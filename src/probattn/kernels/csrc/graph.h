@@ -79,8 +79,9 @@ struct Problem {
   const Number* source_scores;
   const Number* values;
   const Number* terms;   // (kTerms, H)
-  const Number* prior;   // (M, 2, H) alpha and log Gamma(alpha), or (M, 1, H) mu; one row may serve all sources
-  int64_t prior_stride;  // from one source to the next; 0: one row for all
+  const Number* prior;      // (M, H) alpha or mu; one row may serve all sources
+  const Number* log_gamma;  // log Gamma(alpha), in the shape of the prior; forward pass of Weibull weights alone
+  int64_t prior_stride;     // from one source to the next; 0: one row for all
 
   const Number* term(Term row) const { return terms + row * heads; }
 };

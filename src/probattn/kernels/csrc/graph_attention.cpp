@@ -1,5 +1,6 @@
 // Operators of graph attention: see probattn/kernels/graph_attention.py for what they compute.
 #include <ATen/ops/empty.h>
+#include <ATen/ops/lgamma.h>
 #include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
@@ -76,8 +77,7 @@ Problem<Number> problem_of(const Arguments& given) {
   problem.values = given.values.const_data_ptr<Number>();
   problem.terms = pointer<Number>(given.terms);
   problem.prior = pointer<Number>(given.prior);
-  problem.prior_stride =
-      given.prior.has_value() && given.prior->size(0) > 1 ? given.prior->size(1) * problem.heads : 0;
+  problem.prior_stride = given.prior.has_value() && given.prior->size(0) > 1 ? problem.heads : 0;
   return problem;
 }
 
@@ -131,7 +131,12 @@ void with_sizes(int64_t heads, int64_t dim, const Work& work) {
 
 template <typename Number>
 Outputs forward_as(const Arguments& given, const Lists& lists) {
-  const auto problem = problem_of<Number>(given);
+  auto problem = problem_of<Number>(given);
+  Tensor log_gamma;
+  if (problem.has_kl && problem.law == Law::kWeibull) {
+    log_gamma = at::lgamma(*given.prior);
+    problem.log_gamma = log_gamma.const_data_ptr<Number>();
+  }
   const auto options = given.values.options();
   const int64_t nodes = given.target_scores.size(0), heads = problem.heads;
   const bool keeps_normaliser = problem.has_kl && problem.is_softmax_anchor;
@@ -178,8 +183,7 @@ Gradients backward_as(const Arguments& given, const Lists& lists, const Backward
     return groups.num_nodes < sources ? at::zeros(sizes, options) : at::empty(sizes, options);
   };
   const Tensor source_scores = made(given.source_scores.sizes()), values = made(given.values.sizes());
-  const int64_t prior_rows = given.prior.has_value() ? given.prior->size(1) : 0;
-  const Tensor prior = made({needs_prior ? sources : 0, prior_rows, heads});
+  const Tensor prior = made({needs_prior ? sources : 0, heads});
   const int64_t chunks = needs_terms && heads > 0 ? groups.num_chunks(heads) : 0;
   const Tensor terms = at::zeros({chunks, kTerms, heads}, options);
   const Tensor edges = at::empty({lists.source_of.numel(), heads}, options);

@@ -26,7 +26,7 @@ struct BackwardResult {
   Number* target_scores;   // (N, H)
   Number* source_scores;   // (M, H)
   Number* values;          // (M, H, D)
-  Number* prior;           // in the shape of the prior
+  Number* prior;           // (M, H)
   Number* terms;           // (chunks, kTerms, H)
   Number* edges;           // (E, H) gradient of t_i + s_j, in the order of targets
 };
@@ -43,7 +43,7 @@ int64_t num_fields(const Problem<Number>& problem, const BackwardGiven<Number>& 
 
 template <typename Number>
 struct BackwardBuffers {
-  std::vector<Number> log_mean, expected, keep, noise, dot, rates;
+  std::vector<Number> log_mean, expected, keep, noise, dot, rates, grad_kl;
   std::vector<float> uniform;
 };
 
@@ -138,6 +138,7 @@ class BackwardChunk {
     const auto edge = [&](int64_t number) { return edge_of[position_of_[first_ + number]]; };
     buffers_.dot.resize(heads());
     buffers_.rates.resize(heads());
+    buffers_.grad_kl.resize(heads());
     rates_ = buffers_.rates.data();
     if (differentiates_kl() && problem_.law == Law::kWeibull) {
       for (int64_t head = 0; head < heads(); ++head) rates_[head] = std::exp(problem_.term(kPriorScale)[head]);
@@ -189,7 +190,8 @@ class BackwardChunk {
     const Number slope = problem_.negative_slope;  // a copy: what is written below could be the original
     std::fill_n(grad_source, heads(), Number(0));
     std::fill_n(grad_value, heads() * dim(), Number(0));
-    if (result_.prior) std::fill_n(prior_gradient(node), prior_rows() * heads(), Number(0));
+    if (result_.prior) std::fill_n(result_.prior + node * heads(), heads(), Number(0));
+    std::fill_n(buffers_.grad_kl.data(), heads(), Number(0));
     for (int64_t edge = begin; edge < end; ++edge) {
       const int64_t position = position_of_[edge];
       const Number* __restrict field = field_of(edge);
@@ -234,10 +236,17 @@ class BackwardChunk {
         grad_source[head] += grad_edge[head];
       }
     }
+    if (result_.prior && problem_.law == Law::kWeibull) {
+      const Number* __restrict prior = problem_.prior + node * problem_.prior_stride;
+      const Number* __restrict grad_kl = buffers_.grad_kl.data();
+      Number* __restrict gradient = result_.prior + node * heads();
+#pragma omp simd
+      for (int64_t head = 0; head < heads(); ++head) gradient[head] += grad_kl[head] * digamma(prior[head]);
+    }
   }
 
   // Adds d KL / d phi to an edge's gradient, and the gradients of prior and terms to theirs.
-  void add_divergence(int64_t node, int64_t edge, const Number* __restrict field, Number* __restrict grad_edge) {
+  PROBATTN_INLINE void add_divergence(int64_t node, int64_t edge, const Number* __restrict field, Number* __restrict grad_edge) {
     const Number* __restrict grad_kl = field + kGradKl * heads();
     const Number* __restrict pull = problem_.is_softmax_anchor ? field + kPull * heads() : nullptr;
     const Number* __restrict prior = problem_.prior + node * problem_.prior_stride;
@@ -270,16 +279,17 @@ class BackwardChunk {
     if (terms_) add_terms(grad_kl, log_mean, prior, expected);
   }
 
-  void add_prior(int64_t node, const Number* __restrict grad_kl, const Number* __restrict log_mean,
+  PROBATTN_INLINE void add_prior(int64_t node, const Number* __restrict grad_kl, const Number* __restrict log_mean,
                  const Number* __restrict prior) {
     const Number* __restrict offset = problem_.term(kOffset);
     const Number* __restrict scale = problem_.term(kPriorScale);
-    Number* __restrict gradient = prior_gradient(node);
+    Number* __restrict gradient = result_.prior + node * heads();
+    Number* __restrict total = buffers_.grad_kl.data();
     if (problem_.law == Law::kWeibull) {
 #pragma omp simd
       for (int64_t head = 0; head < heads(); ++head) {
         gradient[head] += grad_kl[head] * (offset[head] - log_mean[head]);
-        gradient[heads() + head] += grad_kl[head];
+        total[head] += grad_kl[head];
       }
     } else {
 #pragma omp simd
@@ -308,9 +318,6 @@ class BackwardChunk {
     }
   }
 
-  // Numbers per head and source that describe the prior.
-  int64_t prior_rows() const { return problem_.law == Law::kWeibull ? 2 : 1; }
-  Number* prior_gradient(int64_t node) { return result_.prior + node * prior_rows() * heads(); }
   // Inlined: GCC deletes the call of a function that does nothing but ask for memory.
   PROBATTN_INLINE void fetch_ahead(int64_t edge) const {
     const int64_t later = std::min(edge + kAhead, last_ - 1);

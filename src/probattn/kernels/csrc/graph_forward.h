@@ -173,7 +173,8 @@ class ForwardChunk {
       Number* __restrict weights = weights_of(edge);
       const Number* __restrict keep = problem_.dropout > 0.0 ? of(buffers_.keep, edge) : nullptr;
       prefetch(problem_.values + ahead(edge) * heads() * dim(), heads() * dim());
-      if (problem_.has_kl) prefetch(problem_.prior + ahead(edge) * problem_.prior_stride, 2 * heads());
+      if (problem_.has_kl) prefetch(problem_.prior + ahead(edge) * problem_.prior_stride, heads());
+      if (problem_.log_gamma) prefetch(problem_.log_gamma + ahead(edge) * problem_.prior_stride, heads());
 #pragma omp simd
       for (int64_t head = 0; head < heads(); ++head) weights[head] *= scale[head];
       for (int64_t head = 0; head < heads(); ++head) {
@@ -202,9 +203,10 @@ class ForwardChunk {
     }
     for (int64_t edge = begin; edge < end; ++edge) {
       const Number* __restrict phi = of(buffers_.phi, edge);
-      const Number* __restrict prior = problem_.prior + int64_t(source_of_[edge]) * problem_.prior_stride;
+      const int64_t row = int64_t(source_of_[edge]) * problem_.prior_stride;
+      const Number* __restrict prior = problem_.prior + row;
       if (problem_.law == Law::kWeibull) {
-        const Number* __restrict log_gamma = prior + heads();
+        const Number* __restrict log_gamma = problem_.log_gamma + row;
         const Number* __restrict expected = of(buffers_.expected, edge);
         const Number* __restrict factor = buffers_.factor.data();
 #pragma omp simd

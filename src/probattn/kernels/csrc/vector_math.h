@@ -64,6 +64,24 @@ PROBATTN_INLINE float fast_log(float x) {
 
 PROBATTN_INLINE double fast_log(double x) { return std::log(x); }
 
+// Digamma of positive numbers: psi(x) = psi(x + n) - 1/x - ... - 1/(x + n - 1), and the asymptotic series at x + n.
+PROBATTN_INLINE float digamma(float x) {
+  float sum = 0.0f;
+  for (int step = 0; step < 6; ++step) sum += 1.0f / (x + static_cast<float>(step));
+  const float y = x + 6.0f, inverse = 1.0f / (y * y);
+  const float series = inverse * (1.0f / 12.0f - inverse * (1.0f / 120.0f - inverse / 252.0f));
+  return fast_log(y) - 0.5f / y - series - sum;
+}
+
+PROBATTN_INLINE double digamma(double x) {
+  double sum = 0.0;
+  for (int step = 0; step < 12; ++step) sum += 1.0 / (x + step);
+  const double y = x + 12.0, inverse = 1.0 / (y * y);
+  double series = 1.0 / 240.0 - inverse * (1.0 / 132.0 - inverse * (691.0 / 32760.0 - inverse / 12.0));
+  series = inverse * (1.0 / 12.0 - inverse * (1.0 / 120.0 - inverse * (1.0 / 252.0 - inverse * series)));
+  return std::log(y) - 0.5 / y - series - sum;
+}
+
 // log(-log u): the logarithm of an exponential number.
 template <typename Number>
 PROBATTN_INLINE Number log_exponential(Number u) {
