@@ -135,7 +135,7 @@ def test_wrong_features_estimators_and_names() -> None:
     gat, support = model(), neighbourhoods(EDGES, N)
     features = torch.randn(N, F)
     features[3, 1] = torch.nan
-    with pytest.raises(ValueError, match="NaN or infinite"):
+    with pytest.raises(ValueError, match="the node features"):
         gat.logits(features, support, estimators={"first": Mean(), "second": Mean()})
     with pytest.raises(ValueError, match="passes one draw of weights on"):
         gat.logits(torch.randn(N, F), support, estimators={"first": ScoreFunction(), "second": Mean()})

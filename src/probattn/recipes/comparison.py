@@ -124,7 +124,7 @@ def _outcomes(
     context = multiprocessing.get_context("spawn")
     name, scale, overrides = comparison.recipe.name, comparison.scale, dict(comparison.overrides)
     pool = ProcessPoolExecutor(
-        max_workers=max(1, workers), mp_context=context, initializer=_end_with_parent, initargs=(os.getpid(),)
+        max_workers=max(1, workers), mp_context=context, initializer=end_with_parent, initargs=(os.getpid(),)
     )
     try:
         running = {pool.submit(run_job, name, scale, overrides, comparison.run_folder(*job), *job): job for job in jobs}
@@ -158,7 +158,7 @@ def recipe_by_name(name: str) -> Recipe:
     return found
 
 
-def _end_with_parent(parent: int) -> None:
+def end_with_parent(parent: int) -> None:
     """Have this worker save and stop when the command that started it, process `parent`, is gone, e.g. killed."""
 
     def watch() -> None:

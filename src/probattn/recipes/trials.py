@@ -1,6 +1,7 @@
 """Many short runs of a recipe with different settings, in one file that a stopped search goes on with."""
 
 import json
+import os
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from probattn.recipes.comparison import Comparison, recipe_by_name, run_job
+from probattn.recipes.comparison import Comparison, end_with_parent, recipe_by_name, run_job
 from probattn.recipes.provenance import commit
 from probattn.recipes.storage import write_atomically
 
@@ -68,7 +69,12 @@ def run_trials(
     about = {"scale": scale, "commit": commit()}
     with (
         tempfile.TemporaryDirectory() as scratch,
-        ProcessPoolExecutor(max_workers=workers, mp_context=get_context("spawn")) as pool,
+        ProcessPoolExecutor(
+            max_workers=workers,
+            mp_context=get_context("spawn"),
+            initializer=end_with_parent,
+            initargs=(os.getpid(),),
+        ) as pool,
     ):
         running = {
             pool.submit(run_job, recipe, scale, dict(one.overrides), Path(scratch), one.row, one.seed): one
