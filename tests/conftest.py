@@ -6,6 +6,8 @@ import os
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 # The tensors of tests are small: with several threads most of the time goes into waiting, on a busy machine nearly all.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Plain torch, whatever was built before; tests of kernels switch them on. PROBATTN_KERNELS=on runs all tests with them.
+os.environ.setdefault("PROBATTN_KERNELS", "off")
 
 from pathlib import Path
 

@@ -4,6 +4,7 @@ Attention weights, context vectors and memories as random variables: a *site* ma
 approximates the expectation over it, a *bound* turns log-likelihoods and receipts into a loss.
 """
 
+from probattn import kernels as kernels  # noise in C++ where it was built, and probattn.kernels.build()
 from probattn.core import (
     Constant,
     Cyclical,

@@ -177,6 +177,7 @@ def test_fewer_axes_are_the_first_of_more_axes():
 @pytest.mark.parametrize("chunk", [1, 2, 7, 64, 10**9])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_chunks_change_no_number(monkeypatch, chunk, dtype):
+    monkeypatch.setattr(noise, "_backend", None)
     whole = uniform(torch.tensor(12), (3, 2, 5, 13), dtype=dtype)
     monkeypatch.setattr(noise, "_CHUNK", chunk)
     assert torch.equal(whole, uniform(torch.tensor(12), (3, 2, 5, 13), dtype=dtype))
@@ -190,6 +191,7 @@ def test_large_shapes_are_made_in_chunks(monkeypatch):
         calls.append(counters)
         return original(seed, counters)
 
+    monkeypatch.setattr(noise, "_backend", None)
     monkeypatch.setattr(noise, "_philox", counting)
     large = uniform(torch.tensor(12), (2, 400, 100))
     assert len(calls) > 1  # or the test above compared one chunk with one chunk
@@ -264,6 +266,21 @@ def test_folded_seeds_are_uniform():
 def test_other_dtypes_are_refused(dtype):
     with pytest.raises(TypeError, match=f"made in float32 or float64, got {dtype}; cast the result instead"):
         uniform(torch.tensor(0), (3,), dtype=dtype)
+
+
+def test_a_back_end_makes_the_numbers_of_eager_code_or_leaves_them_to_torch(monkeypatch):
+    monkeypatch.setattr(noise, "_backend", None)
+    expected = uniform(torch.tensor(3), (2, 5))
+    asked = []
+
+    def backend(seed, sizes, stream, dtype):
+        asked.append((int(seed), sizes, stream, dtype))
+        return torch.full(sizes, 0.5) if stream == 1 else None
+
+    noise.set_backend(backend)
+    assert torch.equal(uniform(torch.tensor(3), (2, 5)), expected)
+    assert torch.equal(uniform(torch.tensor(3), (2, 5), stream=1), torch.full((2, 5), 0.5))
+    assert asked == [(3, (1, 1, 2, 5), stream, torch.float32) for stream in (0, 1)]
 
 
 def test_too_many_particles_are_refused():

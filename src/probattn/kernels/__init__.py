@@ -3,7 +3,7 @@
 from probattn.kernels.graph_attention import graph_attention
 from probattn.kernels.graph_reference import Dropout, GraphContext, graph_attention_reference
 from probattn.kernels.latent_cross_entropy import Credit, latent_cross_entropy
-from probattn.kernels.native import Status, build, is_active, status
+from probattn.kernels.native import Status, build, is_active, status, switched
 from probattn.kernels.noise import native_uniform
 
 __all__ = [
@@ -18,4 +18,5 @@ __all__ = [
     "latent_cross_entropy",
     "native_uniform",
     "status",
+    "switched",
 ]

@@ -3,13 +3,15 @@
 Size letters: N target nodes, M source nodes, E edges, H heads, D features of a head.
 """
 
+import math
+
 import torch
 from torch import Tensor
 
 from probattn.core.support import Segments
 from probattn.distributions import Lognormal, NormalisedGamma, NormalisedLognormal, Weibull
 from probattn.kernels import native
-from probattn.kernels.graph_operator import LOGNORMAL, WEIBULL, graph_attention_operator
+from probattn.kernels.graph_operator import LOGNORMAL, WEIBULL, attend
 from probattn.kernels.graph_reference import Dropout, GraphContext, graph_attention_reference
 
 __all__ = ["graph_attention"]
@@ -69,6 +71,7 @@ def graph_attention(
     """
     _check_shapes(target_scores, source_scores, values, support)
     _check_law(family, prior, seed, negative_slope)
+    _check_prior(prior, source_scores)
     if not _is_native(target_scores, source_scores, values, family, prior):
         return graph_attention_reference(
             target_scores,
@@ -83,7 +86,11 @@ def graph_attention(
             keeps_weights=keeps_weights,
         )
     lists = support.edge_lists
-    context, divergence, weights, _, _ = graph_attention_operator(
+    if lists.num_sources > len(values):
+        raise ValueError(
+            f"an edge names source {lists.num_sources - 1}, but there are only {len(values)} rows of values"
+        )
+    context, divergence, weights, _, _ = attend(
         target_scores,
         source_scores,
         values,
@@ -102,20 +109,33 @@ def graph_attention(
 
 def _terms(family: Weibull | Lognormal, prior: NormalisedGamma | NormalisedLognormal | None, like: Tensor) -> Tensor:
     """(4, H) what law and KL have per head; see `graph_attention_operator`."""
-    heads = like.shape[-1:]
-    one = like.new_ones(())
     if isinstance(family, Weibull):
-        inverse = 1.0 / torch.as_tensor(family.concentration, dtype=like.dtype, device=like.device)
-        log_rate = prior.rate.log() if isinstance(prior, NormalisedGamma) else 0.0 * one
-        offset = _EULER * inverse + torch.lgamma(1.0 + inverse) - log_rate
-        rows = (inverse, offset, -inverse.log() - (_EULER + 1.0), log_rate)
+        inverse = 1.0 / _number(family.concentration)
+        log_rate = _log(_number(prior.rate)) if isinstance(prior, NormalisedGamma) else 0.0
+        offset = _EULER * inverse + _lgamma(1.0 + inverse) - log_rate
+        rows = (inverse, offset, -_log(inverse) - (_EULER + 1.0), log_rate)
     else:
-        sigma = torch.as_tensor(family.sigma, dtype=like.dtype, device=like.device)
-        sigma_of_prior = prior.sigma if isinstance(prior, NormalisedLognormal) else one
+        sigma = _number(family.sigma)
+        sigma_of_prior = _number(prior.sigma) if isinstance(prior, NormalisedLognormal) else 1.0
         ratio = sigma / sigma_of_prior
-        constant = 0.5 * (ratio.square() - 1.0) - ratio.log()
-        rows = (sigma, 0.5 * sigma.square(), constant, 1.0 / sigma_of_prior)
-    return torch.stack([row.to(like.dtype).expand(heads) for row in rows])
+        rows = (sigma, 0.5 * sigma**2, 0.5 * (ratio**2 - 1.0) - _log(ratio), 1.0 / sigma_of_prior)
+    if not any(isinstance(row, Tensor) for row in rows):
+        return like.new_tensor(rows).unsqueeze(-1).expand(-1, like.shape[-1])
+    return torch.stack([torch.as_tensor(row, dtype=like.dtype).expand(like.shape[-1]) for row in rows])
+
+
+def _number(parameter: Tensor | float) -> Tensor | float:
+    """A single number as a float, which is faster to reckon with; not in compiled code, which cannot read a tensor."""
+    is_learned_or_many = isinstance(parameter, Tensor) and (parameter.requires_grad or parameter.dim() > 0)
+    return parameter if is_learned_or_many or torch.compiler.is_compiling() else float(parameter)
+
+
+def _log(number: Tensor | float) -> Tensor | float:
+    return number.log() if isinstance(number, Tensor) else math.log(number)
+
+
+def _lgamma(number: Tensor | float) -> Tensor | float:
+    return torch.lgamma(number) if isinstance(number, Tensor) else math.lgamma(number)
 
 
 def _prior_rows(prior: NormalisedGamma | NormalisedLognormal, like: Tensor) -> Tensor:
@@ -176,9 +196,23 @@ def _check_law(
         return
     if type(family) not in _PRIOR_OF:
         raise TypeError(f"family must be Weibull, Lognormal or None, got {type(family).__name__}")
+    if family.anchor not in ("exp", "softmax"):
+        raise ValueError(f"anchor must be 'exp' or 'softmax', got {family.anchor!r}")
     expected = _PRIOR_OF[type(family)]
     if prior is not None and not isinstance(prior, expected):
         raise TypeError(
             f"the KL of {type(family).__name__} weights is known for a {expected.__name__} prior, got "
             f"{type(prior).__name__}"
+        )
+
+
+def _check_prior(prior: NormalisedGamma | NormalisedLognormal | None, like: Tensor) -> None:
+    if prior is None:
+        return
+    rows = prior.concentration if isinstance(prior, NormalisedGamma) else prior.location
+    sizes = zip(reversed(rows.shape), reversed(like.shape), strict=False)
+    if rows.dim() > 2 or any(own not in (1, size) for own, size in sizes):
+        raise ValueError(
+            f"the prior has one row for each source, {tuple(like.shape)} or what broadcasts to it, got "
+            f"{tuple(rows.shape)}; call its family with the log-weights of nodes and Dense()"
         )

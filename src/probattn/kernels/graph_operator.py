@@ -3,18 +3,30 @@
 Size letters: N target nodes, M source nodes, E edges, H heads, D features of a head.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-__all__ = ["LOGNORMAL", "WEIBULL", "graph_attention_operator"]
+__all__ = ["LOGNORMAL", "WEIBULL", "attend", "graph_attention_operator"]
 
 WEIBULL, LOGNORMAL = 0, 1
 """Laws of the weights, as the C++ code numbers them."""
 
+_NUM_LISTS = 6  # of `EdgeLists.tensors()`
 _Five = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
+
+
+def attend(*arguments: Any) -> _Five:
+    """`graph_attention_operator`, by a shorter way where no compiler looks: it saves 0.2 ms a call.
+
+    Args:
+        arguments: Of the operator, by position.
+    """
+    function = graph_attention_operator if torch.compiler.is_compiling() else _GraphAttention.apply
+    made: _Five = function(*arguments)  # type: ignore[no-untyped-call]
+    return made
 
 
 @torch.library.custom_op("probattn::graph_attention", mutates_args=(), device_types="cpu")
@@ -59,13 +71,13 @@ def graph_attention_operator(
         Context (N, H, D), KL (N, H), weights (E, H) in the order of targets; and for the backward pass the logsumexp
         of phi and the sum of d KL / d m, (N, H) each, or (0, H) where it needs neither.
     """
-    made: _Five = torch.ops.probattn_native.graph_attention(
-        target_scores.contiguous(),
-        source_scores.contiguous(),
-        values.contiguous(),
+    return _forward(
+        target_scores,
+        source_scores,
+        values,
         edge_lists,
-        _contiguous(terms),
-        _contiguous(prior),
+        terms,
+        prior,
         seed,
         dropout_seed,
         law,
@@ -73,7 +85,6 @@ def graph_attention_operator(
         dropout,
         negative_slope,
     )
-    return made
 
 
 @torch.library.custom_op("probattn::graph_attention_backward", mutates_args=(), device_types="cpu")
@@ -98,13 +109,13 @@ def _backward_operator(
     needs_terms: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Gradients of target scores, source scores, values, terms and prior; the last two empty unless needed."""
-    made: _Five = torch.ops.probattn_native.graph_attention_backward(
-        target_scores.contiguous(),
-        source_scores.contiguous(),
-        values.contiguous(),
+    return _differentiated(
+        target_scores,
+        source_scores,
+        values,
         edge_lists,
-        _contiguous(terms),
-        _contiguous(prior),
+        terms,
+        prior,
         seed,
         dropout_seed,
         law,
@@ -112,13 +123,12 @@ def _backward_operator(
         dropout,
         negative_slope,
         outputs,
-        grad_context.contiguous(),
-        _contiguous(grad_kl),
-        _contiguous(grad_weights),
+        grad_context,
+        grad_kl,
+        grad_weights,
         needs_prior,
         needs_terms,
     )
-    return made
 
 
 @graph_attention_operator.register_fake
@@ -156,11 +166,7 @@ def _(
     prior: Tensor | None,
     *rest: Any,
 ) -> _Five:
-    *_, needs_prior, needs_terms = rest
-    heads = values.shape[1]
-    prior_shape = (
-        (source_scores.shape[0], prior.shape[1], heads) if needs_prior and prior is not None else (0, 0, heads)
-    )
+    needs_prior, heads = rest[-2], values.shape[1]
     return (
         torch.empty_like(target_scores, memory_format=torch.contiguous_format),
         torch.empty_like(source_scores, memory_format=torch.contiguous_format),
@@ -191,12 +197,15 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: _Five) -> None:
     )
 
 
-def _backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | list[None] | None, ...]:
+def _gradients(
+    ctx: Any, grads: tuple[Tensor | None, ...], differentiate: Callable[..., _Five]
+) -> tuple[Tensor | None, ...]:
+    """Of target scores, source scores, values, terms and prior."""
     target_scores, source_scores, values, terms, prior, seed, dropout_seed, *rest = ctx.saved_tensors
     outputs, edge_lists = rest[:4], rest[4:]
     grad_context, grad_kl, grad_weights = grads[:3]
     needs_terms, needs_prior = ctx.needs_input_grad[4:6]
-    grad_target, grad_source, grad_values, grad_terms, grad_prior = _backward_operator(
+    *made, of_terms, of_prior = differentiate(
         target_scores,
         source_scores,
         values,
@@ -213,13 +222,46 @@ def _backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | list[None] | No
         needs_prior,
         needs_terms,
     )
-    gradients = (grad_target, grad_source, grad_values, [None] * len(edge_lists))
-    own = (grad_terms if needs_terms else None, grad_prior if needs_prior else None)
-    return (*gradients, *own, *[None] * 6)
+    return *made, of_terms if needs_terms else None, of_prior if needs_prior else None
+
+
+def _backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | list[None] | None, ...]:
+    target, source, values, terms, prior = _gradients(ctx, grads, _backward_operator)
+    return target, source, values, [None] * _NUM_LISTS, terms, prior, *[None] * 6
 
 
 graph_attention_operator.register_autograd(_backward, setup_context=_setup_context)
 
 
-def _contiguous(tensor: Tensor | None) -> Tensor | None:
-    return None if tensor is None else tensor.contiguous()
+class _GraphAttention(torch.autograd.Function):
+    """The operator without torch's checks of what an operator may do."""
+
+    @staticmethod
+    def forward(ctx: Any, *arguments: Any) -> _Five:
+        """See `graph_attention_operator`."""
+        made = _forward(*arguments)
+        _setup_context(ctx, arguments, made)
+        return made
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        """Gradients in the order of the arguments."""
+        target, source, values, terms, prior = _gradients(ctx, grads, _differentiated)
+        return target, source, values, None, terms, prior, *[None] * 6
+
+
+def _forward(*arguments: Any) -> _Five:
+    """The C++ operator on contiguous tensors."""
+    made: _Five = torch.ops.probattn_native.graph_attention(*_contiguous(arguments))
+    return made
+
+
+def _differentiated(*arguments: Any) -> _Five:
+    """The C++ backward operator on contiguous tensors."""
+    made: _Five = torch.ops.probattn_native.graph_attention_backward(*_contiguous(arguments))
+    return made
+
+
+def _contiguous(arguments: tuple[Any, ...]) -> list[Any]:
+    return [one.contiguous() if isinstance(one, Tensor) else one for one in arguments]

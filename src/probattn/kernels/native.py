@@ -16,6 +16,7 @@ import hashlib
 import logging
 import os
 import platform
+import shutil
 import sys
 import tempfile
 import threading
@@ -25,7 +26,7 @@ from pathlib import Path
 
 import torch
 
-__all__ = ["Status", "build", "is_active", "status"]
+__all__ = ["Status", "build", "is_active", "status", "switched"]
 
 _SOURCES = Path(__file__).parent / "csrc"
 _NAME = "probattn_native"
@@ -86,6 +87,18 @@ def build(*, verbose: bool = False) -> Status:
         return _status
 
 
+@contextlib.contextmanager
+def switched(enabled: bool) -> Iterator[None]:
+    """Whether kernels may run in C++ inside a `with` block, in all threads; True changes nothing."""
+    global _status
+    before = status()
+    _status = before if enabled else Status(False, "kernels run in plain torch: switched off", before.library)
+    try:
+        yield
+    finally:
+        _status = before
+
+
 def _first_status() -> Status:
     mode = _mode()
     if mode == "off":
@@ -95,11 +108,8 @@ def _first_status() -> Status:
     library = _library()
     if library.is_file():
         return _loaded(library)
-    return Status(
-        False,
-        f"kernels run in plain torch: the C++ back end is not built; probattn.kernels.build() or {_VARIABLE}=on does it",
-        library,
-    )
+    advice = f"probattn.kernels.build() or {_VARIABLE}=on does it"
+    return Status(False, f"kernels run in plain torch: the C++ back end is not built; {advice}", library)
 
 
 def _mode() -> str:
@@ -116,7 +126,7 @@ def _built(verbose: bool) -> Status:
             if not library.is_file():
                 _compile(library, verbose)
     except (OSError, RuntimeError, ImportError) as error:
-        return Status(False, f"kernels run in plain torch: the C++ back end could not be built: {_gist(error)}", library)
+        return Status(False, f"kernels run in plain torch: no C++ back end could be built: {_gist(error)}", library)
     return _loaded(library)
 
 
@@ -128,11 +138,16 @@ def _gist(error: Exception) -> str:
 
 def _loaded(library: Path) -> Status:
     try:
-        if not hasattr(torch.ops.probattn_native, "uniform"):  # a build has loaded it already
+        if not _is_loaded():
             torch.ops.load_library(library)
-    except OSError as error:
-        return Status(False, f"kernels run in plain torch: {library} could not be loaded: {error}", library)
+    except (OSError, RuntimeError) as error:
+        return Status(False, f"kernels run in plain torch: {library} could not be loaded: {_gist(error)}", library)
     return Status(True, f"kernels run in C++: {library}", library)
+
+
+def _is_loaded() -> bool:
+    """A build loads what it made, and torch refuses to load an operator twice."""
+    return hasattr(torch.ops.probattn_native, "uniform")
 
 
 def _compile(library: Path, verbose: bool) -> None:
@@ -141,6 +156,7 @@ def _compile(library: Path, verbose: bool) -> None:
     torch's loader marks a build by a lock file that a killed process leaves behind, and then waits for it without end.
     """
     with tempfile.TemporaryDirectory(dir=library.parent) as folder, _scripts_on_path():
+        _require_tools()
         from torch.utils import cpp_extension  # imports setuptools, so not at the top
 
         cpp_extension.load(
@@ -155,17 +171,26 @@ def _compile(library: Path, verbose: bool) -> None:
         os.replace(Path(folder) / f"{_NAME}.so", library)
 
 
+def _require_tools() -> None:
+    """A clear word before torch's loader tries and says a screenful."""
+    compiler = os.environ.get("CXX", "c++")
+    if shutil.which(compiler) is None:
+        raise RuntimeError(f"there is no C++ compiler {compiler!r}")
+    if shutil.which("ninja") is None:
+        raise RuntimeError("there is no ninja; install probattn[kernels]")
+
+
 def _flags() -> list[str]:
     """Vectors as wide as the processor has; -ffast-math is left out, as it changes every thread's floating point."""
     flags = ["-O3", "-fno-math-errno", "-fno-trapping-math", "-fvisibility=hidden", "-DNDEBUG"]
     flags.append("-mcpu=native" if platform.machine() in _ARM else "-march=native")
-    return [*flags, "-fopenmp"] if sys.platform == "linux" else flags
+    return [*flags, "-fopenmp" if sys.platform == "linux" else "-fopenmp-simd"]
 
 
 def _library() -> Path:
     """Where the compiled file is: its folder's name holds all that it depends on."""
     digest = hashlib.sha256()
-    for path in sorted(_SOURCES.iterdir()):
+    for path in sorted([*_SOURCES.glob("*.cpp"), *_SOURCES.glob("*.h")]):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     digest.update("\0".join([torch.__version__, platform.machine(), _processor(), *_flags()]).encode())
     return _extensions_folder() / f"{_NAME}-{digest.hexdigest()[:16]}" / f"{_NAME}.so"

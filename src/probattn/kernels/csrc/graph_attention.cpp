@@ -118,15 +118,15 @@ void run_backward(const Problem<Number>& problem, const BackwardGiven<Number>& g
   });
 }
 
-// Calls `work` with H and D as template arguments where they are common.
+// Calls `work` with H and D as template arguments where they are common: hidden layers, and an output layer of one head.
 template <typename Number, typename Work>
 void with_sizes(int64_t heads, int64_t dim, const Work& work) {
   using std::integral_constant;
-  if (std::is_same_v<Number, float> && heads == 8 && dim == 8) {
-    work(integral_constant<int, 8>{}, integral_constant<int, 8>{});
-  } else {
-    work(integral_constant<int, 0>{}, integral_constant<int, 0>{});
+  if constexpr (std::is_same_v<Number, float>) {
+    if (heads == 8 && dim == 8) return work(integral_constant<int, 8>{}, integral_constant<int, 8>{});
+    if (heads == 1) return work(integral_constant<int, 1>{}, integral_constant<int, 0>{});
   }
+  work(integral_constant<int, 0>{}, integral_constant<int, 0>{});
 }
 
 template <typename Number>

@@ -41,9 +41,11 @@ int64_t num_fields(const Problem<Number>& problem, const BackwardGiven<Number>& 
   return problem.is_softmax_anchor ? 5 : 3;
 }
 
+// Memory of one thread: (edges of a chunk, H), and (H) for the node and edge at hand.
 template <typename Number>
 struct BackwardBuffers {
-  std::vector<Number> log_mean, expected, keep, noise, dot, rates, grad_kl;
+  std::vector<Number> keep, noise;
+  std::vector<Number> dot, log_mean, expected, rate, grad_kl;
   std::vector<float> uniform;
 };
 
@@ -71,8 +73,10 @@ void gather_targets(const Problem<Number>& problem, const BackwardGiven<Number>&
       field[kRowDot * heads + head] = dot;
     }
     if (!given.grad_weights) continue;
-    for (int64_t edge = start[node] * heads; edge < start[node + 1] * heads; ++edge) {
-      field[kRowDot * heads + edge % heads] += given.grad_weights[edge] * given.weights[edge];
+    for (int64_t edge = start[node]; edge < start[node + 1]; ++edge) {
+      for (int64_t head = 0; head < heads; ++head) {
+        field[kRowDot * heads + head] += given.grad_weights[edge * heads + head] * given.weights[edge * heads + head];
+      }
     }
   }
 }
@@ -113,174 +117,163 @@ class BackwardChunk {
     position_of_ = position_of;
     target_of_ = target_of;
     terms_ = terms;
-    if (terms_) std::fill_n(terms_, kTerms * heads(), Number(0));
-    prepare(start[last_node] - first_, edge_of);
+    prepare(edge_of);
     for (int64_t node = first_node; node < last_node; ++node) {
-      if (differentiates_kl()) score(node, start[node], start[node + 1]);
+      differentiate(node, start[node], start[node + 1]);
+      if (result_.prior && problem_.law == Law::kWeibull) finish_gamma_prior(node);
     }
-    if (needs_expected()) {
-      exponentiate(buffers_.expected.data(), (start[last_node] - first_) * heads());
-    }
-    for (int64_t node = first_node; node < last_node; ++node) differentiate(node, start[node], start[node + 1]);
   }
 
  private:
   int64_t heads() const { return kHeads ? kHeads : problem_.heads; }
   int64_t dim() const { return kDim ? kDim : problem_.dim; }
+  bool has_kl() const { return problem_.has_kl && given_.grad_kl; }
 
-  bool differentiates_kl() const { return problem_.has_kl && given_.grad_kl; }
-  bool needs_expected() const {
-    return differentiates_kl() && (problem_.is_softmax_anchor || problem_.law == Law::kWeibull);
-  }
-
-  void prepare(int64_t count, const int32_t* edge_of) {
-    const int64_t total = count * heads();
+  void prepare(const int32_t* edge_of) {
+    const int64_t count = last_ - first_;
     const auto edge = [&](int64_t number) { return edge_of[position_of_[first_ + number]]; };
-    buffers_.dot.resize(heads());
-    buffers_.rates.resize(heads());
-    buffers_.grad_kl.resize(heads());
-    rates_ = buffers_.rates.data();
-    if (differentiates_kl() && problem_.law == Law::kWeibull) {
-      for (int64_t head = 0; head < heads(); ++head) rates_[head] = std::exp(problem_.term(kPriorScale)[head]);
+    for (auto* one : {&buffers_.dot, &buffers_.log_mean, &buffers_.expected, &buffers_.rate, &buffers_.grad_kl}) {
+      one->resize(heads());
     }
-    if (differentiates_kl()) buffers_.log_mean.resize(total);
-    if (needs_expected()) buffers_.expected.resize(total);
+    if (has_kl() && problem_.law == Law::kWeibull) {
+      for (int64_t head = 0; head < heads(); ++head) buffers_.rate[head] = fast_exp(problem_.term(kPriorScale)[head]);
+    }
     if (problem_.dropout > 0.0) {
-      buffers_.keep.resize(total);
+      buffers_.keep.resize(count * heads());
       fill_keep(problem_, count, edge, buffers_.uniform, buffers_.keep.data());
     }
+    if (terms_) std::fill_n(terms_, kTerms * heads(), Number(0));
     if (terms_ && problem_.is_random) {
-      buffers_.noise.resize(total);
+      buffers_.noise.resize(count * heads());
       fill_noise(problem_, count, edge, buffers_.noise.data());
     }
   }
 
-  // log E[S] of each edge, and what is to be exponentiated.
-  void score(int64_t node, int64_t begin, int64_t end) {
-    const Number* __restrict source = problem_.source_scores + node * heads();
-    const Number* __restrict log_rate = problem_.term(kPriorScale);
-    const Number slope = problem_.negative_slope;
-    const Number has_rate = problem_.is_softmax_anchor ? Number(0) : Number(1);
-    for (int64_t edge = begin; edge < end; ++edge) {
-      const Number* __restrict field = field_of(edge);
-      Number* __restrict log_mean = of(buffers_.log_mean, edge);
-      prefetch(field_of(std::min(edge + kAhead, last_ - 1)), num_fields_ * heads());
-#pragma omp simd
-      for (int64_t head = 0; head < heads(); ++head) {
-        log_mean[head] = leaky_relu(field[kScore * heads() + head] + source[head], slope);
-      }
-      if (problem_.is_softmax_anchor) {
-#pragma omp simd
-        for (int64_t head = 0; head < heads(); ++head) log_mean[head] -= field[kNormaliser * heads() + head];
-      }
-      if (needs_expected()) {
-        Number* __restrict expected = of(buffers_.expected, edge);
-#pragma omp simd
-        for (int64_t head = 0; head < heads(); ++head) expected[head] = log_mean[head] + has_rate * log_rate[head];
-      }
-    }
-  }
-
   void differentiate(int64_t node, int64_t begin, int64_t end) {
-    const Number* __restrict value = problem_.values + node * heads() * dim();
     const Number* __restrict source = problem_.source_scores + node * heads();
-    Number* __restrict grad_source = result_.source_scores + node * heads();
-    Number* __restrict grad_value = result_.values + node * heads() * dim();
-    Number* __restrict dot = buffers_.dot.data();
+    const Number* __restrict dot = buffers_.dot.data();
     const Number slope = problem_.negative_slope;  // a copy: what is written below could be the original
+    Number* __restrict grad_source = result_.source_scores + node * heads();
     std::fill_n(grad_source, heads(), Number(0));
-    std::fill_n(grad_value, heads() * dim(), Number(0));
+    std::fill_n(result_.values + node * heads() * dim(), heads() * dim(), Number(0));
     if (result_.prior) std::fill_n(result_.prior + node * heads(), heads(), Number(0));
     std::fill_n(buffers_.grad_kl.data(), heads(), Number(0));
     for (int64_t edge = begin; edge < end; ++edge) {
       const int64_t position = position_of_[edge];
       const Number* __restrict field = field_of(edge);
       const Number* __restrict weights = given_.weights + position * heads();
-      const Number* __restrict grad_context = given_.grad_context + int64_t(target_of_[edge]) * heads() * dim();
-      const Number* __restrict keep = problem_.dropout > 0.0 ? of(buffers_.keep, edge) : nullptr;
       Number* __restrict grad_edge = result_.edges + position * heads();
       fetch_ahead(edge);
-      for (int64_t head = 0; head < heads(); ++head) {
-        const Number kept = keep ? weights[head] * keep[head] : weights[head];
-        Number sum = 0;
-#pragma omp simd reduction(+ : sum)
-        for (int64_t feature = 0; feature < dim(); ++feature) {
-          const int64_t at = head * dim() + feature;
-          sum += grad_context[at] * value[at];
-          grad_value[at] += kept * grad_context[at];
-        }
-        dot[head] = sum;
-      }
-      if (keep) {
-#pragma omp simd
-        for (int64_t head = 0; head < heads(); ++head) dot[head] *= keep[head];
-      }
-      if (given_.grad_weights) {
-        const Number* __restrict grad_weights = given_.grad_weights + position * heads();
-#pragma omp simd
-        for (int64_t head = 0; head < heads(); ++head) dot[head] += grad_weights[head];
-      }
+      read(node, edge);
 #pragma omp simd
       for (int64_t head = 0; head < heads(); ++head) {
         grad_edge[head] = weights[head] * (dot[head] - field[kRowDot * heads() + head]);
       }
-      if (terms_ && problem_.is_random) {
-        const Number* __restrict noise = of(buffers_.noise, edge);
-        for (int64_t head = 0; head < heads(); ++head) terms_[kNoiseScale * heads() + head] += grad_edge[head] * noise[head];
-      }
-      if (differentiates_kl()) add_divergence(node, edge, field, grad_edge);
+      if (terms_ && problem_.is_random) add_noise_scale(edge, grad_edge);
+      if (has_kl()) add_divergence(node, field, grad_edge);
 #pragma omp simd
       for (int64_t head = 0; head < heads(); ++head) {
-        const bool is_positive = field[kScore * heads() + head] + source[head] > Number(0);
-        grad_edge[head] *= is_positive ? Number(1) : slope;
+        grad_edge[head] *= field[kScore * heads() + head] + source[head] > Number(0) ? Number(1) : slope;
         grad_source[head] += grad_edge[head];
       }
     }
-    if (result_.prior && problem_.law == Law::kWeibull) {
-      const Number* __restrict prior = problem_.prior + node * problem_.prior_stride;
-      const Number* __restrict grad_kl = buffers_.grad_kl.data();
-      Number* __restrict gradient = result_.prior + node * heads();
-#pragma omp simd
-      for (int64_t head = 0; head < heads(); ++head) gradient[head] += grad_kl[head] * digamma(prior[head]);
+  }
+
+  // d loss / d weight of an edge, and its part of the gradient of the value.
+  PROBATTN_INLINE void read(int64_t node, int64_t edge) {
+    const int64_t position = position_of_[edge];
+    const Number* __restrict value = problem_.values + node * heads() * dim();
+    const Number* __restrict weights = given_.weights + position * heads();
+    const Number* __restrict grad_context = given_.grad_context + int64_t(target_of_[edge]) * heads() * dim();
+    const Number* __restrict keep = problem_.dropout > 0.0 ? of(buffers_.keep, edge) : nullptr;
+    Number* __restrict grad_value = result_.values + node * heads() * dim();
+    Number* __restrict dot = buffers_.dot.data();
+    for (int64_t head = 0; head < heads(); ++head) {
+      const Number kept = keep ? weights[head] * keep[head] : weights[head];
+      Number sum = 0;
+#pragma omp simd reduction(+ : sum)
+      for (int64_t feature = 0; feature < dim(); ++feature) {
+        const int64_t at = head * dim() + feature;
+        sum += grad_context[at] * value[at];
+        grad_value[at] += kept * grad_context[at];
+      }
+      dot[head] = keep ? sum * keep[head] : sum;
     }
+    if (!given_.grad_weights) return;
+    const Number* __restrict grad_weights = given_.grad_weights + position * heads();
+#pragma omp simd
+    for (int64_t head = 0; head < heads(); ++head) dot[head] += grad_weights[head];
   }
 
   // Adds d KL / d phi to an edge's gradient, and the gradients of prior and terms to theirs.
-  PROBATTN_INLINE void add_divergence(int64_t node, int64_t edge, const Number* __restrict field, Number* __restrict grad_edge) {
-    const Number* __restrict grad_kl = field + kGradKl * heads();
-    const Number* __restrict pull = problem_.is_softmax_anchor ? field + kPull * heads() : nullptr;
+  PROBATTN_INLINE void add_divergence(int64_t node, const Number* __restrict field, Number* __restrict grad_edge) {
+    const Number* __restrict source = problem_.source_scores + node * heads();
     const Number* __restrict prior = problem_.prior + node * problem_.prior_stride;
-    const Number* __restrict scale = problem_.term(kPriorScale);
-    const Number* __restrict log_mean = of(buffers_.log_mean, edge);
-    const Number* __restrict expected = needs_expected() ? of(buffers_.expected, edge) : nullptr;
-    if (problem_.law == Law::kLognormal) {
-      const Number* __restrict offset = problem_.term(kOffset);
+    const Number* __restrict grad_kl = field + kGradKl * heads();
+    const Number slope = problem_.negative_slope;
+    Number* __restrict log_mean = buffers_.log_mean.data();
+#pragma omp simd
+    for (int64_t head = 0; head < heads(); ++head) {
+      log_mean[head] = leaky_relu(field[kScore * heads() + head] + source[head], slope);
+    }
+    if (problem_.is_softmax_anchor) {
+#pragma omp simd
+      for (int64_t head = 0; head < heads(); ++head) log_mean[head] -= field[kNormaliser * heads() + head];
+    }
+    if (problem_.law == Law::kWeibull) {
+      add_gamma(prior, field, grad_edge);
+    } else {
+      add_lognormal(prior, field, grad_edge);
+    }
+    if (result_.prior) add_prior(node, prior, grad_kl);
+    if (terms_) add_terms(prior, grad_kl);
+  }
+
+  PROBATTN_INLINE void add_gamma(const Number* __restrict prior, const Number* __restrict field,
+                                 Number* __restrict grad_edge) {
+    const Number* __restrict grad_kl = field + kGradKl * heads();
+    const Number* __restrict log_mean = buffers_.log_mean.data();
+    const Number* __restrict log_rate = problem_.term(kPriorScale);
+    Number* __restrict expected = buffers_.expected.data();  // beta E[S]
+    if (problem_.is_softmax_anchor) {
+      const Number* __restrict rate = buffers_.rate.data();
+      const Number* __restrict pull = field + kPull * heads();
 #pragma omp simd
       for (int64_t head = 0; head < heads(); ++head) {
-        const Number slope = (log_mean[head] - offset[head] - prior[head]) * scale[head] * scale[head];
-        grad_edge[head] += grad_kl[head] * slope;
-      }
-      if (problem_.is_softmax_anchor) {
-#pragma omp simd
-        for (int64_t head = 0; head < heads(); ++head) grad_edge[head] -= grad_kl[head] * expected[head] * pull[head];
-      }
-    } else if (problem_.is_softmax_anchor) {
-#pragma omp simd
-      for (int64_t head = 0; head < heads(); ++head) {
-        grad_edge[head] += grad_kl[head] * ((rates_[head] - pull[head]) * expected[head] - prior[head]);
+        const Number mean = fast_exp(log_mean[head]);
+        expected[head] = rate[head] * mean;
+        grad_edge[head] += grad_kl[head] * (expected[head] - prior[head] - mean * pull[head]);
       }
     } else {
 #pragma omp simd
       for (int64_t head = 0; head < heads(); ++head) {
+        expected[head] = fast_exp(log_mean[head] + log_rate[head]);
         grad_edge[head] += grad_kl[head] * (expected[head] - prior[head]);
       }
     }
-    if (result_.prior) add_prior(node, grad_kl, log_mean, prior);
-    if (terms_) add_terms(grad_kl, log_mean, prior, expected);
   }
 
-  PROBATTN_INLINE void add_prior(int64_t node, const Number* __restrict grad_kl, const Number* __restrict log_mean,
-                 const Number* __restrict prior) {
+  PROBATTN_INLINE void add_lognormal(const Number* __restrict prior, const Number* __restrict field,
+                                     Number* __restrict grad_edge) {
+    const Number* __restrict grad_kl = field + kGradKl * heads();
+    const Number* __restrict log_mean = buffers_.log_mean.data();
+    const Number* __restrict offset = problem_.term(kOffset);
+    const Number* __restrict scale = problem_.term(kPriorScale);
+#pragma omp simd
+    for (int64_t head = 0; head < heads(); ++head) {
+      const Number distance = (log_mean[head] - offset[head] - prior[head]) * scale[head];
+      grad_edge[head] += grad_kl[head] * distance * scale[head];
+    }
+    if (!problem_.is_softmax_anchor) return;
+    const Number* __restrict pull = field + kPull * heads();
+#pragma omp simd
+    for (int64_t head = 0; head < heads(); ++head) {
+      grad_edge[head] -= grad_kl[head] * fast_exp(log_mean[head]) * pull[head];
+    }
+  }
+
+  PROBATTN_INLINE void add_prior(int64_t node, const Number* __restrict prior, const Number* __restrict grad_kl) {
+    const Number* __restrict log_mean = buffers_.log_mean.data();
     const Number* __restrict offset = problem_.term(kOffset);
     const Number* __restrict scale = problem_.term(kPriorScale);
     Number* __restrict gradient = result_.prior + node * heads();
@@ -294,20 +287,34 @@ class BackwardChunk {
     } else {
 #pragma omp simd
       for (int64_t head = 0; head < heads(); ++head) {
-        gradient[head] -= grad_kl[head] * (log_mean[head] - offset[head] - prior[head]) * scale[head] * scale[head];
+        const Number distance = (log_mean[head] - offset[head] - prior[head]) * scale[head];
+        gradient[head] -= grad_kl[head] * distance * scale[head];
       }
     }
   }
 
-  void add_terms(const Number* __restrict grad_kl, const Number* __restrict log_mean, const Number* __restrict prior,
-                 const Number* __restrict expected) {
+  // The part of d KL / d alpha that is the same for all edges of a source.
+  void finish_gamma_prior(int64_t node) {
+    const Number* __restrict prior = problem_.prior + node * problem_.prior_stride;
+    const Number* __restrict total = buffers_.grad_kl.data();
+    Number* __restrict gradient = result_.prior + node * heads();
+#pragma omp simd
+    for (int64_t head = 0; head < heads(); ++head) gradient[head] += total[head] * digamma(prior[head]);
+  }
+
+  void add_noise_scale(int64_t edge, const Number* __restrict grad_edge) {
+    const Number* __restrict noise = of(buffers_.noise, edge);
+    Number* __restrict gradient = terms_ + kNoiseScale * heads();
+    for (int64_t head = 0; head < heads(); ++head) gradient[head] += grad_edge[head] * noise[head];
+  }
+
+  void add_terms(const Number* __restrict prior, const Number* __restrict grad_kl) {
+    const Number* __restrict log_mean = buffers_.log_mean.data();
     const Number* __restrict offset = problem_.term(kOffset);
     const Number* __restrict scale = problem_.term(kPriorScale);
     for (int64_t head = 0; head < heads(); ++head) {
-      Number of_offset = prior[head], of_scale;
-      if (problem_.law == Law::kWeibull) {
-        of_scale = problem_.is_softmax_anchor ? rates_[head] * expected[head] : expected[head];
-      } else {
+      Number of_offset = prior[head], of_scale = buffers_.expected[head];
+      if (problem_.law == Law::kLognormal) {
         const Number distance = log_mean[head] - offset[head] - prior[head];
         of_offset = -distance * scale[head] * scale[head];
         of_scale = distance * distance * scale[head];
@@ -325,7 +332,7 @@ class BackwardChunk {
     prefetch(given_.weights + position * heads(), heads());
     prefetch(result_.edges + position * heads(), heads());
     prefetch(given_.grad_context + int64_t(target_of_[later]) * heads() * dim(), heads() * dim());
-    if (!differentiates_kl()) prefetch(field_of(later), num_fields_ * heads());
+    prefetch(field_of(later), num_fields_ * heads());
   }
 
   const Number* field_of(int64_t edge) const { return fields_ + int64_t(target_of_[edge]) * num_fields_ * heads(); }
@@ -340,7 +347,6 @@ class BackwardChunk {
   int64_t first_ = 0, last_ = 0;  // edges of the chunk, in the order of sources
   const int32_t* position_of_ = nullptr;
   const int32_t* target_of_ = nullptr;
-  Number* rates_ = nullptr;
   Number* terms_ = nullptr;
 };
 

@@ -24,7 +24,7 @@ PROBATTN_INLINE To bits_as(From from) {
   return to;
 }
 
-// exp(x); zero where the result would be subnormal.
+// exp(x); zero where the result, or a factor of it, would be subnormal.
 PROBATTN_INLINE float fast_exp(float x) {
   const float shifted = x * 1.44269504f + 12582912.0f;  // 1.5 * 2^23: the last bits now hold the rounded product
   const float n = shifted - 12582912.0f;
@@ -40,7 +40,7 @@ PROBATTN_INLINE float fast_exp(float x) {
   // 2^(n - 1), times 2 below: 2^128 is no float, but results between 2^127 and 2^128 are.
   const float power = bits_as<float>((bits_as<uint32_t>(shifted) + 126u) << 23);
   const float result = series * power * 2.0f;
-  const float not_small = x < -87.3f ? 0.0f : result;
+  const float not_small = x < -86.9f ? 0.0f : result;
   return x > 88.72283f ? std::numeric_limits<float>::infinity() : not_small;
 }
 
