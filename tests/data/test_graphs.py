@@ -126,3 +126,10 @@ def test_rewired_graphs_stay_undirected_without_loops() -> None:
     assert all((b, a) in codes and a != b for a, b in codes)
     kept = len(codes & {tuple(edge) for edge in graph.edges.T.tolist()}) / graph.edges.shape[1]
     assert kept == pytest.approx(0.5, abs=0.08)
+
+
+def test_rewiring_moves_low_and_high_numbers_alike() -> None:
+    graph = block_model(2000, degree=8.0)
+    before, after = (torch.bincount(one.edges[0], minlength=2000).float() for one in (graph, rewired(graph, 1.0)))
+    halves = [float((after - before)[part].mean()) for part in (slice(0, 1000), slice(1000, 2000))]
+    assert halves[0] == pytest.approx(halves[1], abs=0.5)

@@ -142,3 +142,16 @@ def test_nan_scores_are_named() -> None:
             ONE_DRAW,
             nodes=torch.full((60, HEADS, WIDTH), torch.nan),
         )
+
+
+@pytest.mark.usefixtures("native_kernels")
+@pytest.mark.parametrize("rate", [0.6, 1.0])
+def test_dropout_masks_are_the_same_on_both_ways(rate: float) -> None:
+    torch.manual_seed(0)
+    site = Site("weights", prior=PRIORS["weibull-keys"](), posterior=FromScores(WEIBULL))
+    gat = GAT([GraphAttention(6, WIDTH, num_heads=HEADS, weights=site, dropout=rate)]).double().train()
+    fused = outcome(gat, ONE_DRAW)
+    with native.switched(False):
+        plain = outcome(gat, ONE_DRAW)
+    for mine, theirs in zip(fused[1], plain[1], strict=True):
+        assert torch.allclose(mine, theirs, rtol=1e-7, atol=1e-10)

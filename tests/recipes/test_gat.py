@@ -7,8 +7,9 @@ import torch
 from torch import nn
 
 from probattn.core import Elbo, Mean, Segments, Terms
+from probattn.nn import SparseRows
 from probattn.recipes.comparison import Comparison, compare
-from probattn.recipes.gat import RECIPE, GatTraining, _prepared
+from probattn.recipes.gat import RECIPE, GatTraining, _compact, _prepared
 from probattn.recipes.gat_eval import drawn_log_probs, evaluate, uncertainty_metrics
 from probattn.recipes.gat_gradients import kl_gradients
 from probattn.recipes.gat_selection import Selection
@@ -66,21 +67,30 @@ def test_the_code_averages_what_the_paper_sums() -> None:
     support = Segments(torch.zeros(50, dtype=torch.int64), graph.num_nodes)
     model = build_model(settings, graph)
     averaged = kl_weights(settings, model, support, num_train=80, epoch=0)
-    # the loss is divided by the 80 training nodes, so that 0.5 / (entries x layers) is left of sigmoid(0) = 0.5
-    assert averaged["layer1"] / 80 == pytest.approx(0.5 / (50 * 8 * 2))
-    assert averaged["layer2"] / 80 == pytest.approx(0.5 / (50 * 1 * 2))
+    # the loss is divided by the 80 training nodes; what is left is sigmoid(0) = 0.5 over the entries of 8 + 1 heads
+    assert averaged == {name: pytest.approx(80 * 0.5 / (50 * 9)) for name in ("layer1", "layer2")}
     summed = kl_weights(settings_of("wc-paper"), model, support, num_train=80, epoch=0)
     assert summed == {"layer1": 0.5, "layer2": 0.5}
 
 
-def test_gradient_parts_add_up_and_a_fixed_prior_has_none_through_keys() -> None:
-    contextual, fixed = training_of("wc-ours"), training_of("wf-ours")
-    for training in (contextual, fixed):
+def test_gradient_takes_the_ways_that_a_prior_opens() -> None:
+    detached, attached, fixed = training_of("wc-ours"), training_of("wc-code"), training_of("wf-ours")
+    for training in (detached, attached, fixed):
         training.update(0)
-    whole = contextual.gradients()
-    assert whole["kl_gradient_scores"] > 1e-3 and whole["kl_gradient_keys"] > 0.0
-    assert whole["kl_gradient"] <= whole["kl_gradient_scores"] + whole["kl_gradient_keys"] + 1e-6
-    assert fixed.gradients()["kl_gradient_keys"] == 0.0
+        training.selection.see(0, training.model, loss=1.0, accuracy=0.5)
+    assert detached.gradients()["kl_gradient_scores"] > 1e-4
+    assert detached.gradients()["kl_gradient_keys"] == 0.0 == fixed.gradients()["kl_gradient_keys"]
+    assert attached.gradients()["kl_gradient_keys"] > 100.0 * attached.gradients()["kl_gradient_scores"]
+
+
+def test_gradients_after_the_chosen_epoch_do_not_count() -> None:
+    training = training_of("wc-ours", **{"evaluation.gradient_every": 1})
+    training.update(0)
+    training.selection.see(0, training.model, loss=1.0, accuracy=0.5)
+    first = training.gradients()
+    training.update(1)
+    training.selection.see(1, training.model, loss=2.0, accuracy=0.4)
+    assert training.gradients() == first
 
 
 def test_gradient_measurement_by_hand_leaves_the_random_stream_alone() -> None:
@@ -138,11 +148,43 @@ def test_metrics_name_condition_and_mode() -> None:
 
 
 def test_certain_and_right_predictions_have_full_pavpu() -> None:
-    probs = torch.tensor([[0.9, 0.1], [0.2, 0.8]]).expand(5, 2, 2) + 0.01 * torch.randn(5, 2, 1) * torch.tensor(
-        [1.0, -1.0]
-    )
-    numbers = uncertainty_metrics(probs.double(), torch.tensor([0, 1]))
-    assert numbers["pavpu_0.05"] == numbers["paired_pavpu_0.01"] == 1.0
+    torch.manual_seed(0)
+    noise = 0.01 * torch.randn(5, 2, 1) * torch.tensor([1.0, -1.0])
+    probs = (torch.tensor([[0.9, 0.1], [0.2, 0.8]]) + noise).double()
+    right, wrong = torch.tensor([True, True]), torch.tensor([True, False])
+    numbers = uncertainty_metrics(probs, right, wrong)
+    assert numbers["pavpu_0.05"] == 1.0
+    assert numbers["paired_pavpu_0.01"] == 0.5  # the plug-in prediction is wrong and certain once
+
+
+def test_equal_draws_have_no_ranking_by_mutual_information() -> None:
+    probs = torch.tensor([[0.9, 0.1], [0.2, 0.8]]).double().expand(5, 2, 2)
+    numbers = uncertainty_metrics(probs, torch.tensor([True, False]), torch.tensor([True, False]))
+    assert "mutual_information_auroc" not in numbers and numbers["mutual_information"] == 0.0
+
+
+def test_a_loss_that_is_not_finite_is_told_with_row_seed_and_epoch() -> None:
+    training = training_of("gat", seed=7)
+    with torch.no_grad():
+        training.model.layers[1].bias.fill_(torch.inf)  # type: ignore[union-attr, operator]
+    with pytest.raises(ValueError, match="gat, seed 7: the loss is nan in epoch 3"):
+        training.update(3)
+    with pytest.raises(ValueError, match="validation loss is NaN in epoch 2"):
+        Selection(patience=3).see(2, nn.Linear(1, 1), loss=float("nan"), accuracy=0.0)
+
+
+def test_bags_of_words_are_kept_sparse() -> None:
+    assert isinstance(_compact(torch.eye(20)), SparseRows)
+    assert isinstance(_compact(torch.ones(20, 20)), torch.Tensor)
+
+
+def test_changes_of_the_graph_reach_it() -> None:
+    plain = load_graph(settings_of("gat").graph)
+    few = load_graph(settings_of("gat", **{"graph.labels_per_class": 2}).graph)
+    moved = load_graph(settings_of("gat", **{"graph.edge_noise": 0.5, "graph.feature_noise": 0.5}).graph)
+    assert len(few.train) == 2 * plain.num_classes
+    assert not torch.equal(moved.features, plain.features)
+    assert moved.edges.shape != plain.edges.shape or not torch.equal(moved.edges, plain.edges)
 
 
 def test_a_comparison_writes_tables_and_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -187,3 +229,9 @@ def test_rows_share_initial_weights_and_noise() -> None:
     others = dict(contextual.model.named_parameters())
     assert set(shared) < set(others)
     assert all(torch.equal(shared[name], others[name]) for name in shared)
+    assert torch.equal(torch.rand(3), _after_building("gat", seed=4))
+
+
+def _after_building(row: str, seed: int) -> torch.Tensor:
+    training_of(row, seed=seed)
+    return torch.rand(3)

@@ -1,9 +1,11 @@
 """Paired differences over seeds."""
 
+import math
+
 import pytest
 from scipy import stats
 
-from probattn.recipes.paired import holm, paired_differences
+from probattn.recipes.paired import PairedDifference, holm, paired_differences
 from probattn.recipes.results import RowResult
 
 
@@ -32,6 +34,17 @@ def test_differences_are_taken_over_common_seeds() -> None:
 def test_equal_rows_have_p_value_one() -> None:
     found = paired_differences(results({"base": {0: 1.0, 1: 2.0}, "row": {0: 1.0, 1: 2.0}}), "x", baseline="base")
     assert (found["row"].mean, found["row"].p_value) == (0.0, 1.0)
+
+
+def test_equal_differences_have_no_p_value() -> None:
+    found = paired_differences(results({"base": {0: 1.0, 1: 2.0}, "row": {0: 1.5, 1: 2.5}}), "x", baseline="base")
+    assert math.isnan(found["row"].p_value) and "no p" in found["row"].text()
+    assert math.isnan(holm({"a": math.nan, "b": 0.01})["a"]) and holm({"a": math.nan, "b": 0.01})["b"] == 0.02
+
+
+def test_intervals_are_wider_with_few_seeds() -> None:
+    three, two = PairedDifference(1.0, 0.5, 0.1, 3), PairedDifference(1.0, 0.5, 0.1, 2)
+    assert three.half_width == pytest.approx(0.5 * 4.3027, rel=1e-3) and two.half_width > three.half_width
 
 
 def test_metrics_that_are_not_numbers_are_left_out() -> None:

@@ -41,3 +41,20 @@ def test_a_damaged_file_counts_as_absent_and_is_named(tmp_path: Path, capsys: py
     assert "soft-seed0.json is not a result file" in capsys.readouterr().err
     store.add(result(0), {"fingerprint": "a"})
     assert json.loads(store.path("soft", 0).read_text())["result"]["seed"] == 0
+
+
+def test_seeds_with_other_settings_are_set_aside(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = ResultStore(tmp_path, packs_seeds=True)
+    store.add(result(0), {"fingerprint": "a"})
+    store.add(result(1), {"fingerprint": "b"})
+    assert [one.seed for one in read_results([tmp_path / "soft.json"])] == [1]
+    assert '"seed": 0' in (tmp_path / "soft-a.json.old").read_text()
+    assert "other settings" in capsys.readouterr().err
+
+
+def test_mixed_settings_are_not_averaged(tmp_path: Path) -> None:
+    store = ResultStore(tmp_path)
+    for seed, settings in ((0, "a"), (1, "b")):
+        store.add(result(seed), {"fingerprint": settings})
+    with pytest.raises(ValueError, match="row 'soft' were run with different settings"):
+        read_results(sorted(tmp_path.glob("*.json")))

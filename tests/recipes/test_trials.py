@@ -32,18 +32,19 @@ def test_weights_chooses_the_best_that_acts(tmp_path: Path, monkeypatch: pytest.
         found = {}
         for trial in trials:
             weight = float(trial.overrides["kl.weight.init_args.value"])
-            nll = {0.01: 0.1, 0.1: 0.5, 1.0: 0.3, 10.0: 0.9}[weight]  # the smallest weight is best but does not act
+            nll = {0.3: 0.1, 1.0: 0.5, 3.0: 0.3, 10.0: 0.9}[weight]  # the smallest weight is best but does not act
             found[trial.key] = {
                 "loss/validation_nll": nll,
                 "loss/validation_accuracy": 0.8,
-                "kl_gradient_scores": 0.2 * weight,
+                "kl_gradient_scores": 0.06 * weight if weight > 0.3 else 0.01,
             }
         return found
 
     monkeypatch.setattr(gat_search, "run_trials", fake)
     table = gat_search.weights("generated", output=tmp_path)
     chosen = [line for line in table.splitlines() if "chosen" in line]
-    assert len(chosen) == 4 and all("|         1 |" in line for line in chosen)
+    assert len(chosen) == 4 and all("|         3 |" in line for line in chosen)
+    assert all("|       0.3 |" in line for line in table.splitlines() if "best" in line)
 
 
 def test_regimes_are_ranked_and_the_best_confirmed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,3 +64,19 @@ def test_regimes_are_ranked_and_the_best_confirmed(tmp_path: Path, monkeypatch: 
     confirmed = gat_search.confirm("generated", output=tmp_path)
     first = confirmed.splitlines()[2]
     assert "wc-ours" in first and "+5.00 ± 0.00" in first
+
+
+def test_one_failing_trial_costs_no_other(tmp_path: Path) -> None:
+    output = tmp_path / "trials.json"
+    wrong = Trial("gat", 0, {**FAST, "graph.labels_per_class": 1000})
+    with pytest.raises(RuntimeError, match="1 of 2 trials failed.*ask for 1 to 20; got 1000"):
+        run_trials("gat", "generated", [wrong, TRIALS[1]], output=output, metrics=METRICS)
+    assert list(json.loads(output.read_text())) == [TRIALS[1].key]
+
+
+def test_confirm_says_what_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="run `regimes --graph generated` first"):
+        gat_search.confirm("generated", output=tmp_path)
+    (tmp_path / "generated-best.json").write_text('[["no such regime", "wc-ours"]]')
+    with pytest.raises(SystemExit, match="no such regime"):
+        gat_search.confirm("generated", output=tmp_path)

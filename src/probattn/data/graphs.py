@@ -137,9 +137,10 @@ def fewer_labels(graph: NodeGraph, per_class: int, *, seed: int = 0) -> NodeGrap
 
 
 def swapped_features(graph: NodeGraph, share: float, *, seed: int = 0) -> NodeGraph:
-    """The same graph where a share of the feature entries come from another, random node.
+    """The same graph where a share of the feature entries are replaced by those of another, random node.
 
-    Bags of words stay sparse, and every feature keeps its distribution over nodes in the mean.
+    Each node has one donor, drawn with replacement. Bags of words stay sparse and are not normalised again; every
+    feature keeps its distribution over nodes in the mean.
     """
     _require_share(share)
     draw = torch.Generator().manual_seed(seed)
@@ -154,6 +155,8 @@ def rewired(graph: NodeGraph, share: float, *, seed: int = 0) -> NodeGraph:
     _require_share(share)
     draw = torch.Generator().manual_seed(seed)
     pairs = graph.edges[:, graph.edges[0] < graph.edges[1]]
+    is_turned = torch.rand(pairs.shape[1], generator=draw) < 0.5  # either end may move: nodes are numbered by split
+    pairs = torch.where(is_turned, pairs.flip(0), pairs)
     is_moved = torch.rand(pairs.shape[1], generator=draw) < share
     ends = torch.randint(graph.num_nodes, (pairs.shape[1],), generator=draw)
     moved = torch.stack([pairs[0], torch.where(is_moved, ends, pairs[1])])

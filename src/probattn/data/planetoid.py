@@ -7,8 +7,8 @@
 | pubmed | 19,717 | 44,324 | 500 | 3 | 60 | 500 | 1,000 |
 
 Source: https://github.com/kimiyoung/planetoid, folder `data`. The files are pickles of Python 2; they are read with a
-list of allowed names, so that nothing in them can run. Fifteen test nodes of Citeseer have neither features nor edges;
-their features are zeros. Features are rows of counts or weights, divided by their sum as in GAT.
+list of allowed names, so that nothing in them can run. Fifteen nodes of Citeseer are in no split and have no features;
+theirs are zeros. Features are rows of counts or weights, divided by their sum as in GAT.
 """
 
 import hashlib

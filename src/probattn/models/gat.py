@@ -13,7 +13,7 @@ from probattn.core import Estimator, Evaluation, Given, Latent, Memory, Segments
 from probattn.core.checks import require_finite
 from probattn.core.noise import fold_seed
 from probattn.nn import Dropout, Site, SparseRows
-from probattn.nn.fused_graph import visit_fused
+from probattn.nn.fused_graph import dropout_factors, visit_fused
 from probattn.nn.scores import GraphAdditive
 
 __all__ = ["GAT", "GraphAttention", "neighbourhoods"]
@@ -126,8 +126,11 @@ class GraphAttention(nn.Module):
                 "graph attention passes one draw of weights on to the next layer; use Mean() or Pathwise() as the "
                 f"estimator of site '{self.weights.name}'"
             )
-        dropped = replace(latent.draw, value=self.dropout(latent.draw.value))
-        return support.read(dropped, nodes)[0], latent
+        weights = latent.draw.value
+        if self.dropout.training and self.dropout.p > 0.0:
+            factors = dropout_factors(weights[0], self.dropout.p, latent.seed)  # those of the kernel
+            weights = weights * factors
+        return support.read(replace(latent.draw, value=weights), nodes)[0], latent
 
 
 class GAT(nn.Module):

@@ -186,7 +186,10 @@ class KeyPrior(Conditional):
                 f"got keys of shape {tuple(keys.shape)}"
             )
         keys = keys.movedim(head_axis, -2)  # (*lead, S, H, D) or (N, H, D)
-        hidden = torch.relu(torch.einsum("...hd,hdm->...hm", keys, self.hidden_weight) + self.hidden_bias)
+        # one product with a block-diagonal matrix: on a CPU that is faster than a small one for every head
+        columns = torch.block_diag(*self.hidden_weight)  # (H * D, H * M)
+        hidden = (keys.flatten(-2) @ columns).view(*keys.shape[:-1], -1)  # (..., H, M)
+        hidden = torch.relu(hidden + self.hidden_bias)
         logits = (hidden * self.out_weight).sum(dim=-1)  # (..., H)
         return logits.movedim(-1, head_axis + 1)
 

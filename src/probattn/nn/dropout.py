@@ -53,7 +53,9 @@ def keep_mask(shape: torch.Size, num_dropped: int) -> Tensor:
 
 @contextmanager
 def dropping(model: nn.Module, enabled: bool = True) -> Iterator[None]:
-    """Switch all dropout of a model on or off inside a `with` block, whatever `train()` and `eval()` say.
+    """Switch the dropout modules of a model on or off inside a `with` block, whatever `train()` and `eval()` say.
+
+    Reaches modules (ours and torch's), not dropout inside recurrent layers or multi-head attention.
 
     With `sampling` or an estimator this separates two sources of uncertainty: dropout masks and attention noise.
 

@@ -23,7 +23,7 @@ from probattn.nn.dropout import Dropout
 from probattn.nn.scores import GraphAdditive
 from probattn.nn.site import Site
 
-__all__ = ["visit_fused"]
+__all__ = ["dropout_factors", "visit_fused"]
 
 _ADVICE = "Look for a NaN or an infinity in the features, or for a learning rate that is too large."
 
@@ -76,6 +76,17 @@ def visit_fused(
     draw = Draw(value=None, index=None, log_weight=torch.zeros_like(made.kl).unsqueeze(0))
     receipt = Latent(name=site.name, unit=site.unit, feeds_state=site.feeds_state, draw=draw, kl=made.kl, seed=seed)
     return made.context, receipt
+
+
+def dropout_factors(like: Tensor, rate: float, seed: Tensor) -> Tensor:
+    """(E, H) factors of dropped and kept weights, the same as in the kernel: a function of the seed.
+
+    Args:
+        like: (E, H) weights.
+        rate: Share that is dropped; 1 drops all.
+        seed: () int64 of the visit.
+    """
+    return torch.zeros_like(like) if rate == 1.0 else DropoutOfWeights(rate, seed).factors(like)
 
 
 def _law(site: Site, *, has_noise: bool) -> tuple[Weibull | Lognormal | None, Conditional | None] | None:

@@ -62,6 +62,7 @@ class Keys(ConditionalBlueprint):
     hidden_dim: int = 5
     normalises: Literal["memory", "set"] = "memory"
     scale: float = 1.0
+    detaches_keys: bool = False
 
     def build(self, sizes: Sizes) -> KeyPrior:
         """The module."""
@@ -72,6 +73,7 @@ class Keys(ConditionalBlueprint):
             num_heads=sizes.heads,
             normalises=self.normalises,
             scale=self.scale,
+            detaches_keys=self.detaches_keys,
         )
 
 

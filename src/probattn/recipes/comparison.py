@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 from tqdm import tqdm
 
 from probattn import __version__
@@ -69,11 +68,12 @@ class Comparison:
         return self.output / "runs" / f"{row}-seed{seed}"
 
     def fingerprint(self, row: str) -> str:
-        """Changes when settings, overrides, files that they name, or the version do; comments in YAML do not count."""
-        contents = [yaml.safe_load(path.read_text()) for path in self.recipe.configs(row, self.scale)]
+        """Changes when a setting (a default, too), a file that an override names, or the version does."""
+        _, plain = self.recipe.load(self.recipe.configs(row, self.scale), self.overrides)
+        settings = {name: value for name, value in plain.items() if name != "seed"}
         files = [value for value in self.overrides.values() if isinstance(value, str) and Path(value).is_file()]
         digests = [hashlib.sha256(Path(name).read_bytes()).hexdigest() for name in files]
-        text = json.dumps([contents, dict(self.overrides), __version__, *digests], sort_keys=True)
+        text = json.dumps([settings, __version__, *digests], sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def command(self, row: str) -> str:

@@ -20,6 +20,7 @@ from tqdm import tqdm
 from probattn.core import Elbo, Mean, Terms
 from probattn.core.checks import content_checks
 from probattn.data.graphs import NodeGraph, swapped_features
+from probattn.kernels import native
 from probattn.models.gat import GAT, neighbourhoods
 from probattn.nn import SparseRows
 from probattn.recipes.gat_eval import Inputs, evaluate
@@ -91,13 +92,13 @@ class GatTraining:
         )
         self.selection = Selection(rates.patience)
         self.has_kl = settings.site.prior is not None and settings.site.posterior is not None
-        self._gradients: list[Mapping[str, float]] = []
+        self._gradients: list[tuple[int, Mapping[str, float]]] = []
 
     def update(self, epoch: int) -> None:
         """One step on all training nodes."""
         self.model.train()
         if self.has_kl and epoch % self.settings.evaluation.gradient_every == 0:
-            self._gradients.append(kl_gradients(self.model, lambda: self._terms(epoch)))
+            self._gradients.append((epoch, kl_gradients(self.model, lambda: self._terms(epoch))))
         with content_checks(epoch == 0):  # later it is enough to look at the loss
             loss = self._terms(epoch).loss.sum() / len(self.graph.train)
         if not math.isfinite(float(loss.detach())):
@@ -123,12 +124,12 @@ class GatTraining:
         return float(nll), float((log_probs.argmax(dim=-1) == labels).float().mean())
 
     def gradients(self) -> dict[str, float]:
-        """Median and maximum over training of the KL's gradient relative to the likelihood's."""
-        if not self._gradients:
-            return {}
+        """Median and maximum of the KL's gradient relative to the likelihood's, up to the lowest validation loss."""
+        last = self.selection.best["loss"].epoch if self.selection.best else 0
+        seen = [one for epoch, one in self._gradients if epoch <= last]
         numbers: dict[str, float] = {}
-        for name in self._gradients[0]:
-            values = torch.tensor([one[name] for one in self._gradients], dtype=torch.float64)
+        for name in seen[0] if seen else ():
+            values = torch.tensor([one[name] for one in seen], dtype=torch.float64)
             numbers |= {name: float(values.median()), f"{name}_max": float(values.max())}
         return numbers
 
@@ -174,11 +175,13 @@ def _compact(features: torch.Tensor) -> torch.Tensor | SparseRows:
 
 
 def _facts(settings: GatSettings, graph: NodeGraph) -> dict[str, Any]:
+    has_kl = settings.site.prior is not None and settings.site.posterior is not None
     return {
+        "kernels": "C++" if native.is_active() else "torch",
         "bound": "Elbo",
         "train_estimator": repr(settings.estimator),
         "test_estimator": "Mean() in mode 'mean', Pathwise in modes with noise",
-        "kl_reduction": f"{settings.kl.reduction}, weight {settings.kl.weight!r}",
+        "kl_reduction": f"{settings.kl.reduction}, weight {settings.kl.weight!r}" if has_kl else "no KL",
         "draws": settings.evaluation.draws,
         "feature_noise": settings.evaluation.feature_noise,
         "graph": graph.name,

@@ -34,6 +34,7 @@ MODES = {"mean": (False, False), "dropout": (False, True), "noise": (True, False
 """Whether attention noise and dropout are on."""
 THRESHOLDS = (0.01, 0.05, 0.1)
 """Of the p-value below which a prediction counts as certain."""
+_ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,8 @@ def evaluate(
     Args:
         model: With the chosen weights.
         conditions: Inputs by the condition's name. Temperatures are fitted on the validation nodes of "clean".
-        modes: Those of each condition.
+        modes: Those of each condition, "mean" first; a mode of another condition is also one of "clean", which comes
+            first.
         draws: K, where a mode is random.
     """
     model.eval()
@@ -92,8 +94,11 @@ def evaluate(
                 temperatures[mode] = fit_temperature(mixed[inputs.valid], inputs.labels[inputs.valid])
                 metrics[f"{mode}/temperature"] = temperatures[mode]
             numbers = predict_metrics(mixed[inputs.test], inputs.labels[inputs.test], temperatures[mode])
+            is_right = mixed[inputs.test].argmax(dim=-1) == inputs.labels[inputs.test]
+            if mode == "mean":
+                is_plug_in_right = is_right
             if count > 1:
-                numbers |= uncertainty_metrics(drawn[:, inputs.test].exp(), inputs.labels[inputs.test])
+                numbers |= uncertainty_metrics(drawn[:, inputs.test].exp(), is_right, is_plug_in_right)
             metrics |= {f"{condition}/{mode}/{name}": value for name, value in numbers.items()}
     return metrics
 
@@ -116,25 +121,29 @@ def predict_metrics(log_probs: Tensor, labels: Tensor, temperature: float) -> di
     }
 
 
-def uncertainty_metrics(probs: Tensor, labels: Tensor) -> dict[str, float]:
-    """Entropy, mutual information, how well they find errors, and PAvPU with both tests at three thresholds.
+def uncertainty_metrics(probs: Tensor, is_right: Tensor, is_plug_in_right: Tensor) -> dict[str, float]:
+    """Entropy, mutual information, how well they find errors, and PAvPU in two forms at three thresholds.
+
+    "pavpu": two-sample test, accuracy of the mean over draws (the paper). "paired_pavpu": paired test, accuracy of the
+    plug-in prediction (its code).
 
     Args:
         probs: (K, n, C) of every draw.
-        labels: (n).
+        is_right: (n) whether their mean predicts the label.
+        is_plug_in_right: (n) whether plug-in weights without dropout do.
     """
-    is_right = probs.mean(dim=0).argmax(dim=-1) == labels
     entropy, information = predictive_entropy(probs), mutual_information(probs)
     numbers = {
         "entropy": float(entropy.mean()),
         "mutual_information": float(information.mean()),
         "entropy_auroc": error_detection(entropy, ~is_right).auroc,
-        "mutual_information_auroc": error_detection(information, ~is_right).auroc,
     }
-    for name, paired in (("pavpu", False), ("paired_pavpu", True)):
+    if float(information.max()) > _ROUNDING:  # else the draws are equal, and their order is one of rounding errors
+        numbers["mutual_information_auroc"] = error_detection(information, ~is_right).auroc
+    for name, paired, accuracy in (("pavpu", False, is_right), ("paired_pavpu", True, is_plug_in_right)):
         p_value = top_two_p_value(probs, paired=paired)
         for threshold in THRESHOLDS:
-            numbers[f"{name}_{threshold}"] = pavpu(is_right, p_value < threshold).value
+            numbers[f"{name}_{threshold}"] = pavpu(accuracy, p_value < threshold).value
     return numbers
 
 

@@ -1,7 +1,8 @@
 """The effective KL gradient of graph attention, split by the way it takes.
 
 A KL between posterior and contextual prior reaches the network's shared weights along two ways: through the scores,
-which is what "the prior regularises attention" means, and through the keys that the prior is computed from. Norms are
+which is what "the prior regularises attention" means, and through the keys that the prior is computed from (those of a
+later layer depend on the scores of the layers before it; that counts as a way through keys). Norms are
 relative to that of the likelihood's gradient, over all parameters that do not belong to a prior.
 """
 

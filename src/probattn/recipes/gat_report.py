@@ -85,7 +85,7 @@ def _differences(results: Sequence[RowResult]) -> Section:
     series = {}
     for rule, label in (("gat", "GAT's rule"), ("loss", "lowest loss")):
         found = paired_differences(results, f"{rule}/clean/mean/accuracy", baseline=BASELINE)
-        series[label] = {row: (100.0 * one.mean, 196.0 * one.standard_error) for row, one in found.items()}
+        series[label] = {row: (100.0 * one.mean, 100.0 * one.half_width) for row, one in found.items()}
     return Section(
         "Against plain attention",
         "Points of accuracy above plain graph attention with the same seeds; bars are 95% intervals. A row that wins "

@@ -4,10 +4,13 @@
     python -m probattn.recipes.gat_search regimes --graph cora     # where random attention beats plain attention
     python -m probattn.recipes.gat_search confirm --graph cora     # what the second found, on test nodes, new seeds
 
-Test nodes are looked at by `confirm` only. Each writes `results/gat/search/`, and goes on where it was stopped.
+Test nodes are looked at by `confirm` only. A trial of `regimes` and `confirm` has labels, rewired edges and exchanged
+features of its own seed, the same for plain attention, which is not tuned in any of them. Each writes
+`results/gat/search/`, and goes on where it was stopped.
 """
 
 import json
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +19,7 @@ from typing import Any, Literal
 
 from jsonargparse import auto_cli
 
-from probattn.recipes.paired import paired_differences
+from probattn.recipes.paired import holm, paired_differences
 from probattn.recipes.report import as_markdown
 from probattn.recipes.results import RowResult
 from probattn.recipes.trials import Trial, run_trials
@@ -24,7 +27,7 @@ from probattn.recipes.trials import Trial, run_trials
 Graph = Literal["cora", "citeseer", "pubmed", "generated"]
 
 ROWS = ("lf-ours", "lc-ours", "wf-ours", "wc-ours")
-WEIGHTS = (0.01, 0.1, 1.0, 10.0)
+WEIGHTS = (0.3, 1.0, 3.0, 10.0)
 NOISES = {"w": ("concentration", (1.0, 10.0)), "l": ("sigma", (1.0, 0.1))}
 LEAST_GRADIENT = 0.05
 """Through the scores, relative to the likelihood's: a KL below it is not said to act."""
@@ -67,7 +70,7 @@ def weights(graph: Graph, *, workers: int = 1, output: Path = Path("results/gat/
     found = run_trials("gat", graph, trials, output=output / f"{graph}-weights.json", metrics=KEPT, workers=workers)
     lines = []
     for (row, noise, weight), group in grid.items():
-        numbers = {name: statistics.fmean(found[trial.key].get(name, 0.0) for trial in group) for name in KEPT}
+        numbers = {name: statistics.fmean(found[trial.key].get(name, math.inf) for trial in group) for name in KEPT}
         lines.append(_Choice(row, noise, weight, numbers))
     chosen = {row: min((one for one in lines if one.row == row), key=_Choice.rank) for row in ROWS}
     cells = [
@@ -78,7 +81,7 @@ def weights(graph: Graph, *, workers: int = 1, output: Path = Path("results/gat/
             f"{one.numbers['loss/validation_nll']:.4f}",
             f"{100 * one.numbers['loss/validation_accuracy']:.2f}",
             f"{one.numbers['kl_gradient_scores']:.2g}",
-            "chosen" if chosen[one.row] is one else "",
+            _verdict(one, lines, chosen[one.row]),
         ]
         for one in lines
     ]
@@ -92,9 +95,24 @@ class _Choice:
     weight: float
     numbers: Mapping[str, float]
 
+    @property
+    def acts(self) -> bool:
+        """Whether the KL moves the scores."""
+        return self.numbers["kl_gradient_scores"] >= LEAST_GRADIENT
+
     def rank(self) -> tuple[bool, float]:
         """Those that act come first; then the lower loss."""
-        return self.numbers["kl_gradient_scores"] < LEAST_GRADIENT, self.numbers["loss/validation_nll"]
+        return not self.acts, self.numbers["loss/validation_nll"]
+
+
+def _verdict(one: _Choice, lines: Sequence[_Choice], chosen: _Choice) -> str:
+    best = min(
+        (other for other in lines if other.row == one.row), key=lambda other: other.numbers["loss/validation_nll"]
+    )
+    words = ["best"] if one is best else []
+    if one is chosen:
+        words.append("chosen" if one.acts else "none acts")
+    return ", ".join(words)
 
 
 def regimes(graph: Graph, *, workers: int = 1, output: Path = Path("results/gat/search")) -> str:
@@ -119,19 +137,32 @@ def regimes(graph: Graph, *, workers: int = 1, output: Path = Path("results/gat/
 
 def confirm(graph: Graph, *, workers: int = 1, output: Path = Path("results/gat/search")) -> str:
     """The best pairs of `regimes` with new seeds, on test nodes."""
-    chosen: list[list[str]] = json.loads((output / f"{graph}-best.json").read_text())
+    path = output / f"{graph}-best.json"
+    if not path.exists():
+        raise SystemExit(f"{path} is not there; run `regimes --graph {graph}` first, which writes it")
+    chosen: list[list[str]] = json.loads(path.read_text())
+    unknown = [pair for pair in chosen if pair[0] not in REGIMES or pair[1] not in CANDIDATES]
+    if unknown:
+        raise SystemExit(f"{path} names {unknown}, which this version does not know; run `regimes` again")
     pairs = [(regime, name) for regime, candidate in chosen for name in ("gat", candidate)]
     plan = {(regime, name): _group(regime, name, CONFIRM_SEEDS) for regime, name in pairs}
     trials = [trial for group in plan.values() for trial in group]
     found = run_trials("gat", graph, trials, output=output / f"{graph}-confirm.json", metrics=TESTED, workers=workers)
+    differences = {
+        (regime, candidate, metric): paired_differences(_results(plan, found, regime), metric, baseline="gat")[
+            candidate
+        ]
+        for regime, candidate in chosen
+        for metric in TESTED
+    }
+    adjusted = holm({"/".join(key): one.p_value for key, one in differences.items()})
     rows = []
     for regime, candidate in chosen:
-        results = _results(plan, found, regime)
         cells = []
         for metric in TESTED:
             scale = 100.0 if metric.endswith("accuracy") else 1.0
-            difference = paired_differences(results, metric, baseline="gat")[candidate]
-            cells.append(difference.text(digits=2 if scale > 1.0 else 3, scale=scale))
+            text = differences[regime, candidate, metric].text(digits=2 if scale > 1.0 else 3, scale=scale)
+            cells.append(f"{text}, Holm {adjusted['/'.join((regime, candidate, metric))]:.2g}")
         rows.append([regime, candidate, *cells])
     header = ["regime", "candidate", "accuracy, GAT's rule", "accuracy, lowest loss", "NLL", "scaled NLL"]
     return as_markdown(header, rows)
@@ -145,7 +176,7 @@ def _ours(row: str, noise: float, weight: float, seed: int) -> Trial:
 
 def _group(regime: str, candidate: str, seeds: Sequence[int]) -> list[Trial]:
     row, own = CANDIDATES[candidate]
-    return [Trial(row, seed, {**REGIMES[regime], **own}) for seed in seeds]
+    return [Trial(row, seed, {**REGIMES[regime], **own, "graph.graph_seed": seed}) for seed in seeds]
 
 
 def _results(

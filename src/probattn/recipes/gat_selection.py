@@ -5,6 +5,7 @@
 - "loss": the epoch with the lowest validation loss.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -54,6 +55,8 @@ class Selection:
 
     def see(self, epoch: int, model: nn.Module, *, loss: float, accuracy: float) -> bool:
         """Take note of an epoch; returns whether training should stop."""
+        if math.isnan(loss):
+            raise ValueError(f"the validation loss is NaN in epoch {epoch}; use a smaller learning rate or KL weight")
         has_loss, has_accuracy = loss <= self.lowest_loss, accuracy >= self.highest_accuracy
         chosen: list[Rule] = []
         if loss < self.lowest_loss or not self.best:

@@ -54,10 +54,11 @@ class NetworkSettings:
 
 @dataclass(frozen=True)
 class KlSettings:
-    """How the KL enters the loss, which is a mean over training nodes."""
+    """How the KL enters the loss."""
 
     reduction: Literal["sum", "mean"] = "sum"
-    """"sum": over layers, heads and edges (the paper). "mean": over all of them (its released code)."""
+    """Over layers, heads and edges: "sum" beside the *summed* log-likelihood of the training nodes (the paper), "mean"
+    beside its *mean* (the released code). So they differ by the number of training nodes, too."""
     weight: Schedule = field(default_factory=Constant)
     """Of the reduced KL, by epoch."""
 
@@ -74,6 +75,10 @@ class OptimiserSettings:
     """One update each."""
     patience: int = 100
     """Epochs without a better validation loss or accuracy after which training stops."""
+
+    def __post_init__(self) -> None:
+        if self.max_epochs < 1 or self.patience < 1:
+            raise ValueError(f"max_epochs and patience must be at least 1, got {self.max_epochs} and {self.patience}")
 
 
 @dataclass(frozen=True)
@@ -157,5 +162,5 @@ def kl_weights(
     weight = settings.kl.weight(epoch)
     if settings.kl.reduction == "sum":
         return dict.fromkeys(model.names, weight)
-    entries = {name: len(support.index) * heads for name, heads in zip(model.names, model.num_heads, strict=True)}
-    return {name: weight * num_train / (count * len(entries)) for name, count in entries.items()}
+    num_entries = len(support.index) * sum(model.num_heads)
+    return dict.fromkeys(model.names, weight * num_train / num_entries)

@@ -39,7 +39,7 @@ def accuracy_table(results: Sequence[RowResult]) -> Table:
             cells += [
                 _percent(summary[row]),
                 differences[row].text(scale=100.0) if has_difference else "-",
-                f"{adjusted[row]:.2g}" if has_difference else "-",
+                f"{adjusted[row]:.2g}" if has_difference and not math.isnan(adjusted[row]) else "-",
             ]
         rows.append(cells)
     return header, rows

@@ -41,7 +41,13 @@ class ResultStore:
         if not self.packs_seeds:
             write_atomically(path, json.dumps(record, indent=1) + "\n")
             return
-        others = [other for other in self._records(path) if other["result"]["seed"] != result.seed]
+        known = self._records(path)
+        others = [other for other in known if other["fingerprint"] == about["fingerprint"]]
+        if len(others) < len(known):
+            aside = path.with_name(f"{path.stem}-{known[0]['fingerprint']}.json.old")
+            print(f"{path} held seeds with other settings; they are now in {aside}", file=sys.stderr)
+            write_atomically(aside, path.read_text())
+        others = [other for other in others if other["result"]["seed"] != result.seed]
         records = sorted([*others, record], key=lambda one: int(one["result"]["seed"]))
         write_atomically(path, "[\n" + ",\n".join(json.dumps(one) for one in records) + "\n]\n")
 
@@ -57,9 +63,18 @@ class ResultStore:
 
 
 def read_results(paths: Sequence[Path]) -> list[RowResult]:
-    """All results of some files of either kind, in the order of files and seeds."""
+    """All results of some files of either kind, in the order of files and seeds.
+
+    Raises:
+        ValueError: If the seeds of a row were run with different settings.
+    """
     contents = [json.loads(path.read_text()) for path in paths]
     records = [record for content in contents for record in (content if isinstance(content, list) else [content])]
+    fingerprints: dict[str, str] = {}
+    for record in records:
+        row = record["result"]["row"]
+        if fingerprints.setdefault(row, record["fingerprint"]) != record["fingerprint"]:
+            raise ValueError(f"the seeds of row '{row}' were run with different settings; run the comparison again")
     return [RowResult(**record["result"]) for record in records]
 
 

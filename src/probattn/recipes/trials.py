@@ -56,17 +56,11 @@ def run_trials(
     Returns:
         The kept metrics by the trial's key.
     """
-    comparison = Comparison(
-        recipe_by_name(recipe), rows=[], num_seeds=1, scale=scale, overrides={}, output=output.parent
-    )
-    settings = {row: comparison.fingerprint(row) for row in {trial.row for trial in trials}}
+    settings = {trial.key: _settings(recipe, scale, trial) for trial in trials}
     known: dict[str, dict[str, Any]] = json.loads(output.read_text()) if output.exists() else {}
-    done = {
-        trial.key: known[trial.key]
-        for trial in trials
-        if trial.key in known and known[trial.key]["settings"] == settings[trial.row]
-    }
+    waiting = [one for one in trials if known.get(one.key, {}).get("settings") != settings[one.key]]
     about = {"scale": scale, "commit": commit()}
+    failures: dict[str, Exception] = {}
     with (
         tempfile.TemporaryDirectory() as scratch,
         ProcessPoolExecutor(
@@ -78,13 +72,31 @@ def run_trials(
     ):
         running = {
             pool.submit(run_job, recipe, scale, dict(one.overrides), Path(scratch), one.row, one.seed): one
-            for one in trials
-            if one.key not in done
+            for one in waiting
         }
         for future in tqdm(as_completed(running), total=len(running), desc="trials", file=sys.stderr):
-            trial, result = running[future], future.result()
+            trial = running[future]
+            try:
+                result = future.result()
+            except Exception as error:  # of one trial; the others go on
+                failures[trial.key] = error
+                continue
             kept = {name: result.metrics[name] for name in metrics if name in result.metrics}
-            done[trial.key] = {**about, "settings": settings[trial.row], "metrics": kept}
-            lines = [f" {json.dumps(key)}: {json.dumps(value)}" for key, value in done.items()]
+            known[trial.key] = {**about, "settings": settings[trial.key], "metrics": kept}
+            lines = [f" {json.dumps(key)}: {json.dumps(value)}" for key, value in known.items()]
             write_atomically(output, "{\n" + ",\n".join(lines) + "\n}\n")
-    return {trial.key: done[trial.key]["metrics"] for trial in trials}
+    if failures:
+        key, first = next(iter(failures.items()))
+        raise RuntimeError(
+            f"{len(failures)} of {len(trials)} trials failed; the others are in {output}, and the same command runs "
+            f"the rest. First: {key}: {first}"
+        )
+    return {trial.key: known[trial.key]["metrics"] for trial in trials}
+
+
+def _settings(recipe: str, scale: str, trial: Trial) -> str:
+    """A fingerprint of all settings of a trial."""
+    comparison = Comparison(
+        recipe_by_name(recipe), [trial.row], num_seeds=1, scale=scale, overrides=trial.overrides, output=Path()
+    )
+    return comparison.fingerprint(trial.row)
