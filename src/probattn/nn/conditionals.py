@@ -186,12 +186,11 @@ class KeyPrior(Conditional):
                 f"got keys of shape {tuple(keys.shape)}"
             )
         keys = keys.movedim(head_axis, -2)  # (*lead, S, H, D) or (N, H, D)
-        # one product with a block-diagonal matrix: on a CPU that is faster than a small one for every head
-        columns = torch.block_diag(*self.hidden_weight)  # (H * D, H * M)
-        hidden = (keys.flatten(-2) @ columns).view(*keys.shape[:-1], -1)  # (..., H, M)
-        hidden = torch.relu(hidden + self.hidden_bias)
-        logits = (hidden * self.out_weight).sum(dim=-1)  # (..., H)
-        return logits.movedim(-1, head_axis + 1)
+        # products with block-diagonal matrices: on a CPU they are faster than a small one for every head
+        first = torch.block_diag(*self.hidden_weight)  # (H * D, H * M)
+        second = torch.block_diag(*self.out_weight.unsqueeze(-1))  # (H * M, H)
+        hidden: Tensor = nn.functional.linear(keys.flatten(-2), first.T, self.hidden_bias.flatten()).relu_()
+        return (hidden @ second).movedim(-1, head_axis + 1)
 
 
 class StandardNormal(Conditional):
