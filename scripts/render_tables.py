@@ -148,9 +148,9 @@ def graphs(name: str) -> str:
     return "\n".join(parts).rstrip("\n") + "\n"
 
 
-def bench_translation() -> str:
-    """Speed and memory of translation."""
-    return render_benchmark(json.loads((ROOT / "results" / "bench_translation.json").read_text()))
+def benchmark(name: str) -> str:
+    """Speed and memory."""
+    return render_benchmark(json.loads((ROOT / "results" / f"bench_{name}.json").read_text()))
 
 
 def main() -> None:
@@ -158,7 +158,8 @@ def main() -> None:
     is_check = "--check" in sys.argv[1:]
     stale = []
     pages = {
-        "bench_translation": bench_translation(),
+        "bench_graphs": benchmark("graphs"),
+        "bench_translation": benchmark("translation"),
         "estimators": estimators(),
         **{f"gat_{name}": graphs(name) for name in ("cora", "citeseer", "pubmed")},
         "nmt_generated": generated(),

@@ -189,8 +189,9 @@ class KeyPrior(Conditional):
         # products with block-diagonal matrices: on a CPU they are faster than a small one for every head
         first = torch.block_diag(*self.hidden_weight)  # (H * D, H * M)
         second = torch.block_diag(*self.out_weight.unsqueeze(-1))  # (H * M, H)
-        hidden: Tensor = nn.functional.linear(keys.flatten(-2), first.T, self.hidden_bias.flatten()).relu_()
-        return (hidden @ second).movedim(-1, head_axis + 1)
+        hidden = nn.functional.linear(keys.flatten(-2), first.T, self.hidden_bias.flatten()).relu_()  # (..., H * M)
+        logits: Tensor = (hidden @ second).movedim(-1, head_axis + 1)
+        return logits
 
 
 class StandardNormal(Conditional):
