@@ -25,18 +25,19 @@ _ACCURACY = (
 )
 _CALIBRATION = (
     "Plug-in predictions at the lowest validation loss; ECE with 15 bins, in percent. 'scaled': after one temperature "
-    "fitted on the validation nodes. 'noisy': a share of the test-time feature entries comes from other nodes."
+    "fitted on the validation nodes. 'noisy': a share of the test-time feature entries is that of other nodes."
 )
 _UNCERTAINTY = (
-    "The mean over draws; 'on' says what was random: dropout masks, attention noise, or both. AUROC: how well "
-    "predictive entropy or mutual information tells wrong from right predictions. PAvPU: share of predictions that "
-    "are right and certain, or wrong and uncertain; certain means p < 0.05 in a t-test of the two best classes, with "
-    "independent samples as in the paper, or paired as in its code."
+    "The mean over draws, at the lowest validation loss; 'on' says what was random: dropout masks, attention noise, or "
+    "both. AUROC: how well predictive entropy or mutual information tells wrong from right predictions. PAvPU: share of "
+    "predictions that are right and certain, or wrong and uncertain; certain means p < 0.05 in a t-test of the two best "
+    "classes: with independent samples as in the paper, or paired, and with the accuracy of plug-in weights, as in its "
+    "code."
 )
 _GRADIENT = (
     "How much the KL can do: the norm of its weighted gradient over that of the likelihood, on the parameters that "
-    "both reach; the median over training. 'through scores' is what regularises attention; 'through keys' goes "
-    "through a contextual prior into the shared projection."
+    "both reach; the median up to the lowest validation loss. 'through scores' is what regularises attention; "
+    "'through keys' goes through a contextual prior into the shared projection."
 )
 
 
@@ -68,7 +69,7 @@ def _page(task: str, results: Sequence[RowResult]) -> str:
             "Uncertainty",
             _UNCERTAINTY,
             render_table(*uncertainty_table(results)),
-            f"{facts['draws']} draws; {facts['feature_noise']:.0%} of the feature entries exchanged under noise.",
+            f"{facts['draws']} draws; {facts['feature_noise']:.0%} of the feature entries replaced under noise.",
         )
     )
     gradients = gradient_table(results)

@@ -4,7 +4,7 @@
     python -m probattn.recipes.gat_search regimes --graph cora     # where random attention beats plain attention
     python -m probattn.recipes.gat_search confirm --graph cora     # what the second found, on test nodes, new seeds
 
-Test nodes are looked at by `confirm` only. A trial of `regimes` and `confirm` has labels, rewired edges and exchanged
+Test nodes are looked at by `confirm` only. A trial of `regimes` and `confirm` has labels, rewired edges and replaced
 features of its own seed, the same for plain attention, which is not tuned in any of them. Each writes
 `results/gat/search/`, and goes on where it was stopped.
 """
@@ -36,8 +36,8 @@ REGIMES: Mapping[str, Mapping[str, Any]] = {
     "3 labels a class": {"graph.labels_per_class": 3},
     "5 labels a class": {"graph.labels_per_class": 5},
     "10 labels a class": {"graph.labels_per_class": 10},
-    "30% of features exchanged": {"graph.feature_noise": 0.3},
-    "60% of features exchanged": {"graph.feature_noise": 0.6},
+    "30% of features replaced": {"graph.feature_noise": 0.3},
+    "60% of features replaced": {"graph.feature_noise": 0.6},
     "20% of edges rewired": {"graph.edge_noise": 0.2},
     "40% of edges rewired": {"graph.edge_noise": 0.4},
     "3 layers": {"network.num_layers": 3},

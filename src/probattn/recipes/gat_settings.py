@@ -31,7 +31,7 @@ class GraphSettings:
     labels_per_class: int | None = None
     """Keep only so many training nodes of each class; null keeps all."""
     feature_noise: float = 0.0
-    """Share of the feature entries that are exchanged between nodes before training."""
+    """Share of the feature entries that are replaced by another node's before training."""
     edge_noise: float = 0.0
     """Share of the edges that lead to a random node instead."""
 
@@ -88,7 +88,7 @@ class EvaluationSettings:
     draws: int = 20
     """Draws of weights and dropout masks for uncertainty."""
     feature_noise: float = 0.5
-    """Share of the feature entries that are exchanged between nodes in the noisy condition."""
+    """Share of the feature entries that are replaced by another node's in the noisy condition."""
     gradient_every: int = 25
     """Epochs between two measurements of the KL's gradient; only where there is a KL."""
 

@@ -119,7 +119,7 @@ def interval_plot(series: Mapping[str, Mapping[str, tuple[float, float]]], *, x:
             centres, places, xerr=halves, fmt="osD^"[number % 4], color=_COLOURS[number], ms=4, lw=1.2, label=label
         )
     axes.set_yticks(range(len(names)), names, fontsize=8)
-    axes.invert_yaxis()
+    axes.set_ylim(len(names) - 0.5, -0.5)  # the first name on top
     axes.set(xlabel=x)
     axes.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return _to_svg(figure)
