@@ -31,8 +31,8 @@ _UNCERTAINTY = (
     "The mean over draws, at the lowest validation loss; 'on' says what was random: dropout masks, attention noise, or "
     "both. AUROC: how well predictive entropy or mutual information tells wrong from right predictions. PAvPU: share "
     "of predictions that are right and certain, or wrong and uncertain; certain means p < 0.05 in a t-test of the two "
-    "best classes: with independent samples as in the paper, or paired, and with the accuracy of plug-in weights, as in its "
-    "code."
+    "best classes: with independent samples as in the paper, or paired, and with the accuracy of plug-in weights, as "
+    "in its code."
 )
 _GRADIENT = (
     "How much the KL can do: the norm of its weighted gradient over that of the likelihood, on the parameters that "
