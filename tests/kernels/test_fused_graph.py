@@ -23,7 +23,7 @@ from probattn import (
 )
 from probattn.core import Estimator, Terms
 from probattn.data.graphs import block_model
-from probattn.kernels import native
+from probattn.kernels import native, self_test
 from probattn.models.gat import GAT, GraphAttention, neighbourhoods
 from probattn.nn import Conditional, Dropout
 from probattn.nn.fused_graph import visit_fused
@@ -155,3 +155,11 @@ def test_dropout_masks_are_the_same_on_both_ways(rate: float) -> None:
         plain = outcome(gat, ONE_DRAW)
     for mine, theirs in zip(fused[1], plain[1], strict=True):
         assert torch.allclose(mine, theirs, rtol=1e-7, atol=1e-10)
+
+
+@pytest.mark.usefixtures("native_kernels")
+def test_the_self_test_finds_rounding_only() -> None:
+    differences = self_test()
+    assert differences["noise"] == 0.0
+    assert all(difference < 1e-5 for difference in differences.values())
+    assert max(differences.values()) > 0.0  # two ways were compared, not one with itself

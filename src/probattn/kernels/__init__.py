@@ -5,6 +5,7 @@ from probattn.kernels.graph_reference import Dropout, GraphContext, graph_attent
 from probattn.kernels.latent_cross_entropy import Credit, latent_cross_entropy
 from probattn.kernels.native import Status, build, is_active, status, switched
 from probattn.kernels.noise import native_uniform
+from probattn.kernels.self_test import self_test
 
 __all__ = [
     "Credit",
@@ -17,6 +18,7 @@ __all__ = [
     "is_active",
     "latent_cross_entropy",
     "native_uniform",
+    "self_test",
     "status",
     "switched",
 ]
