@@ -32,19 +32,21 @@ def test_weights_chooses_the_best_that_acts(tmp_path: Path, monkeypatch: pytest.
         found = {}
         for trial in trials:
             weight = float(trial.overrides["kl.weight.init_args.value"])
-            nll = {0.3: 0.1, 1.0: 0.5, 3.0: 0.3, 10.0: 0.9}[weight]  # the smallest weight is best but does not act
+            place = gat_search.WEIGHTS[trial.row[0]].index(weight)
+            nll = (0.1, 0.5, 0.3, 0.9)[place]  # the smallest weight is best but does not act
             found[trial.key] = {
                 "loss/validation_nll": nll,
                 "loss/validation_accuracy": 0.8,
-                "kl_gradient_scores": 0.06 * weight if weight > 0.3 else 0.01,
+                "kl_gradient_scores": 0.01 if nll == 0.1 else 0.2,
             }
         return found
 
     monkeypatch.setattr(gat_search, "run_trials", fake)
     table = gat_search.weights("generated", output=tmp_path)
     chosen = [line for line in table.splitlines() if "chosen" in line]
-    assert len(chosen) == 4 and all("|         3 |" in line for line in chosen)
-    assert all("|       0.3 |" in line for line in table.splitlines() if "best" in line)
+    assert len(chosen) == 4 and all("| 0.3000 |" in " ".join(line.split()) for line in chosen)
+    best = [" ".join(line.split()) for line in table.splitlines() if "best" in line]
+    assert len(best) == 4 and all("| 0.1000 |" in line for line in best)
 
 
 def test_regimes_are_ranked_and_the_best_confirmed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

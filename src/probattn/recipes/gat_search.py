@@ -27,7 +27,8 @@ from probattn.recipes.trials import Trial, run_trials
 Graph = Literal["cora", "citeseer", "pubmed", "generated"]
 
 ROWS = ("lf-ours", "lc-ours", "wf-ours", "wc-ours")
-WEIGHTS = (0.3, 1.0, 3.0, 10.0)
+WEIGHTS = {"w": (3.0, 10.0, 30.0, 100.0), "l": (1.0, 3.0, 10.0, 30.0)}
+"""By family: the gradient of a Gamma prior's KL is smaller at the same weight."""
 NOISES = {"w": ("concentration", (1.0, 10.0)), "l": ("sigma", (1.0, 0.1))}
 LEAST_GRADIENT = 0.05
 """Through the scores, relative to the likelihood's: a KL below it is not said to act."""
@@ -64,7 +65,7 @@ def weights(graph: Graph, *, workers: int = 1, output: Path = Path("results/gat/
         (row, noise, weight): [_ours(row, noise, weight, seed) for seed in SEARCH_SEEDS]
         for row in ROWS
         for noise in NOISES[row[0]][1]
-        for weight in WEIGHTS
+        for weight in WEIGHTS[row[0]]
     }
     trials = [trial for group in grid.values() for trial in group]
     found = run_trials("gat", graph, trials, output=output / f"{graph}-weights.json", metrics=KEPT, workers=workers)
