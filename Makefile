@@ -47,6 +47,8 @@ docs: $(STAMP)  ## build the documentation into site/
 bench: $(STAMP)  ## run the benchmarks
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/run.py
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/translation.py
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/graphs.py
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/graph_kernel.py
 
 clean:  ## remove caches and built files; keeps the virtual environment and runs/
 	rm -rf build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
