@@ -273,14 +273,14 @@ def test_a_back_end_makes_the_numbers_of_eager_code_or_leaves_them_to_torch(monk
     expected = uniform(torch.tensor(3), (2, 5))
     asked = []
 
-    def backend(seed, sizes, stream, dtype):
-        asked.append((int(seed), sizes, stream, dtype))
+    def backend(seed, sizes, stream, first_row, dtype):
+        asked.append((int(seed), sizes, stream, first_row, dtype))
         return torch.full(sizes, 0.5) if stream == 1 else None
 
     noise.set_backend(backend)
     assert torch.equal(uniform(torch.tensor(3), (2, 5)), expected)
     assert torch.equal(uniform(torch.tensor(3), (2, 5), stream=1), torch.full((2, 5), 0.5))
-    assert asked == [(3, (1, 1, 2, 5), stream, torch.float32) for stream in (0, 1)]
+    assert asked == [(3, (1, 1, 2, 5), stream, 0, torch.float32) for stream in (0, 1)]
 
 
 def test_too_many_particles_are_refused():

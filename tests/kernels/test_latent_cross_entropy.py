@@ -1,4 +1,4 @@
-"""The chunked readout against the straightforward one: values, gradients, chunks, credits, skipping."""
+"""The chunked readout against the straightforward one, in both back ends: values, gradients, credits, skipping."""
 
 import pytest
 import torch
@@ -6,10 +6,15 @@ from torch import Tensor
 
 from probattn import Elbo, Marginal
 from probattn.core import Bound, Draw
-from probattn.kernels import latent_cross_entropy
-from probattn.kernels import latent_cross_entropy as module_function
+from probattn.kernels import latent_cross_entropy, native, row_readout
 
 K, N, D, V = 4, 7, 5, 11
+
+
+@pytest.fixture(params=["torch", "C++"], autouse=True)
+def back_end(request: pytest.FixtureRequest) -> None:
+    if request.param == "C++":
+        request.getfixturevalue("native_kernels")
 
 
 def problem(dtype: torch.dtype = torch.float32, scale: float = 1.0) -> tuple[Tensor, Tensor, Tensor, Tensor, Draw]:
@@ -40,13 +45,10 @@ def credit_of(bound: Bound, draw: Draw):  # type: ignore[no-untyped-def]
     return credit
 
 
-@pytest.fixture(params=[1, 30, 10**9], ids=["one target a chunk", "several chunks", "one chunk"])
+@pytest.fixture(params=[1, 3 * K, 10**9], ids=["one target a chunk", "several chunks", "one chunk"])
 def chunks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
-    module = sys.modules["probattn.kernels.latent_cross_entropy"]
-    monkeypatch.setattr(module, "_CHUNK_LOGITS", request.param * V)
-    monkeypatch.setattr(module, "_MIN_ROWS", 1)
+    monkeypatch.setattr(row_readout, "_CHUNK_LOGITS", request.param * V)
+    monkeypatch.setattr(row_readout, "_MIN_ROWS", 1)
 
 
 @pytest.mark.usefixtures("chunks")
@@ -78,17 +80,15 @@ def test_a_wrong_credit_costs_time_and_not_correctness() -> None:
 
 
 def test_logits_are_computed_once_with_a_credit(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
-    module = sys.modules["probattn.kernels.latent_cross_entropy"]
+    kind = row_readout.NativeRows if native.is_active() else row_readout.TorchRows
     calls = []
-    original = module._Readout.chunk
-    monkeypatch.setattr(module._Readout, "chunk", lambda *args: calls.append(1) or original(*args))
+    original = kind.read
+    monkeypatch.setattr(kind, "read", lambda *args: calls.append(1) or original(*args))
     hidden, weight, bias, target, draw = problem()
-    loss = objective(
-        Marginal(), draw, module_function(hidden, weight, bias=bias, target=target, credit=credit_of(Marginal(), draw))
-    )
-    loss.backward()
+    credit = credit_of(Marginal(), draw)
+    objective(
+        Marginal(), draw, latent_cross_entropy(hidden, weight, bias=bias, target=target, credit=credit)
+    ).backward()
     assert len(calls) == 1
 
 
@@ -199,3 +199,48 @@ def test_no_gradients_are_formed_without_grad_mode() -> None:
 def test_wrong_shapes_are_named() -> None:
     with pytest.raises(ValueError, match=r"expected hidden \(K, N, D\)"):
         latent_cross_entropy(torch.zeros(2, 3), torch.zeros(4, 3), bias=None, target=torch.zeros(2, dtype=torch.long))
+
+
+def test_threads_change_no_bit() -> None:
+    hidden, weight = torch.randn(9, 40, 96, requires_grad=True), torch.randn(1100, 96, requires_grad=True)
+    bias, target = torch.randn(1100, requires_grad=True), torch.randint(1100, (40,))
+    log_weight = torch.randn(9, 40).log_softmax(0)
+    draw = Draw(None, None, log_weight, log_weight, log_weight, is_enumerated=True)
+
+    def outcome(threads: int) -> list[Tensor]:
+        torch.set_num_threads(threads)
+        credit = credit_of(Elbo(), draw)  # no softmax over particles: torch's own depends on threads in its last bits
+        ours = latent_cross_entropy(hidden, weight, bias=bias, target=target, credit=credit)
+        return [ours, *torch.autograd.grad(objective(Elbo(), draw, ours), [hidden, weight, bias])]
+
+    try:
+        for one, other in zip(outcome(1), outcome(2), strict=True):
+            assert torch.equal(one, other)
+    finally:
+        torch.set_num_threads(1)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e4])
+def test_float32_is_close_to_float64(scale: float) -> None:
+    hidden, weight, bias, target, draw = problem(scale=scale)
+    ours = latent_cross_entropy(hidden, weight, bias=bias, target=target, credit=credit_of(Elbo(), draw))
+    leaves = [one.detach().double().requires_grad_() for one in (hidden, weight, bias)]
+    expected = plain(*leaves, target)
+    found = torch.autograd.grad(objective(Elbo(), draw, ours), [hidden, weight, bias])
+    wanted = torch.autograd.grad(objective(Elbo(), draw, expected), leaves)
+    for mine, theirs in zip([ours, *found], [expected, *wanted], strict=True):
+        assert float((mine - theirs).detach().abs().max() / theirs.detach().abs().max()) <= 1e-5
+
+
+def test_a_second_derivative_is_refused() -> None:
+    hidden, weight, bias, target, draw = problem()
+    ours = latent_cross_entropy(hidden, weight, bias=bias, target=target, credit=credit_of(Elbo(), draw))
+    (grad,) = torch.autograd.grad(objective(Elbo(), draw, ours), hidden, create_graph=True)
+    with pytest.raises(RuntimeError, match="no second derivative"):
+        (grad.sum() + weight.sum()).backward()
+
+
+def test_a_target_outside_the_vocabulary() -> None:
+    hidden, weight, bias, _, _ = problem()
+    with pytest.raises((IndexError, RuntimeError), match="out of bounds"):
+        latent_cross_entropy(hidden, weight, bias=bias, target=torch.full((N,), V))

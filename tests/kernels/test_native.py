@@ -35,7 +35,7 @@ def test_off(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_auto_does_not_build(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(native, "_compile", None)
-    assert "is not built; probattn.kernels.build() or PROBATTN_KERNELS=on does it" in native.status().reason
+    assert "is not built; `probattn kernels --build`, or the first large call, does it" in native.status().reason
     assert not native.is_active() and not list(tmp_path.iterdir())
     assert uniform(torch.tensor(1), (3,)).shape == (3,)
 

@@ -67,4 +67,4 @@ def test_compiled_code_is_left_to_torch() -> None:
 
 def test_without_a_back_end_there_is_nothing() -> None:
     with switched(False):
-        assert native_uniform(torch.tensor(3), (1, 1, 1, 4), 0, torch.float32) is None
+        assert native_uniform(torch.tensor(3), (1, 1, 1, 4), 0, 0, torch.float32) is None

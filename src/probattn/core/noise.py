@@ -19,9 +19,9 @@ from torch import Tensor
 
 __all__ = ["Backend", "exponential", "fold_seed", "fresh_seed", "gumbel", "normal", "set_backend", "uniform"]
 
-Backend = Callable[[Tensor, tuple[int, int, int, int], int, torch.dtype], Tensor | None]
-"""From a seed on the CPU, sizes (K, L, I, J), a stream and a dtype to the numbers of `uniform`, bit for bit; None where
-it cannot."""
+Backend = Callable[[Tensor, tuple[int, int, int, int], int, int, torch.dtype], Tensor | None]
+"""From a seed on the CPU, sizes (K, L, I, J), a stream, a first row and a dtype to the numbers of `uniform`, bit for
+bit; None where it cannot."""
 
 # Philox's multipliers minus 2**32: the product with a 32-bit word then stays inside int64 (see `_philox`).
 _MULTIPLIERS = (0xD2511F53 - 2**32, 0xCD9E8D57 - 2**32)
@@ -66,13 +66,16 @@ def fold_seed(seed: Tensor, tag: int) -> Tensor:
     return ((words[0] << 30) ^ words[1]) & (_SEED_BOUND - 1)
 
 
-def uniform(seed: Tensor, shape: Sequence[int], *, stream: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
+def uniform(
+    seed: Tensor, shape: Sequence[int], *, stream: int = 0, first_row: int = 0, dtype: torch.dtype = torch.float32
+) -> Tensor:
     """Uniform numbers strictly inside (0, 1).
 
     Args:
         seed: () int64; its device is the device of the result.
         shape: Shape of the result; see the module's text for how axes become counters.
         stream: Number of the noise stream; different streams of one seed are independent.
+        first_row: What the axis before the last one counts from, so that rows can be made again a few at a time.
         dtype: float32 (23 random bits) or float64 (52 random bits).
 
     Returns:
@@ -88,12 +91,13 @@ def uniform(seed: Tensor, shape: Sequence[int], *, stream: int = 0, dtype: torch
         raise TypeError(f"uniform noise is made in float32 or float64, got {dtype}; cast the result instead")
     sizes = _sizes(shape)
     if not torch.compiler.is_compiling() and _backend is not None and type(seed) is Tensor and seed.is_cpu:
-        made = _backend(seed, sizes, stream, dtype)
+        made = _backend(seed, sizes, stream, first_row, dtype)
         if made is not None:
             return made.view(tuple(shape))
     words_per_number = 1 if dtype == torch.float32 else 2
     columns = sizes[-1]
     row_counters, blocks = _counters(seed, sizes, numbers_per_block=4 // words_per_number, stream=stream)
+    row_counters = (row_counters[0] + first_row, *row_counters[1:])
     num_rows = row_counters[0].shape[0]
     rows_per_chunk = max(1, _CHUNK // max(1, blocks))
     if torch.compiler.is_compiling() or seed.is_meta or num_rows <= rows_per_chunk:
@@ -108,19 +112,25 @@ def uniform(seed: Tensor, shape: Sequence[int], *, stream: int = 0, dtype: torch
     return result.reshape(tuple(shape))
 
 
-def exponential(seed: Tensor, shape: Sequence[int], *, stream: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
+def exponential(
+    seed: Tensor, shape: Sequence[int], *, stream: int = 0, first_row: int = 0, dtype: torch.dtype = torch.float32
+) -> Tensor:
     """Numbers with density exp(-x), always positive. Arguments as for `uniform`."""
-    return -uniform(seed, shape, stream=stream, dtype=dtype).log()
+    return -uniform(seed, shape, stream=stream, first_row=first_row, dtype=dtype).log()
 
 
-def gumbel(seed: Tensor, shape: Sequence[int], *, stream: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
+def gumbel(
+    seed: Tensor, shape: Sequence[int], *, stream: int = 0, first_row: int = 0, dtype: torch.dtype = torch.float32
+) -> Tensor:
     """Standard Gumbel numbers, -log(E) with E exponential. Arguments as for `uniform`."""
-    return -exponential(seed, shape, stream=stream, dtype=dtype).log()
+    return -exponential(seed, shape, stream=stream, first_row=first_row, dtype=dtype).log()
 
 
-def normal(seed: Tensor, shape: Sequence[int], *, stream: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
+def normal(
+    seed: Tensor, shape: Sequence[int], *, stream: int = 0, first_row: int = 0, dtype: torch.dtype = torch.float32
+) -> Tensor:
     """Standard normal numbers by inversion of the distribution function. Arguments as for `uniform`."""
-    centred = 2.0 * uniform(seed, shape, stream=stream, dtype=dtype) - 1.0
+    centred = 2.0 * uniform(seed, shape, stream=stream, first_row=first_row, dtype=dtype) - 1.0
     return math.sqrt(2.0) * torch.erfinv(centred)
 
 

@@ -1,8 +1,10 @@
 """Fast paths with a plain-torch form of each."""
 
+from probattn.kernels.attention import SampledContext, sampled_attention
 from probattn.kernels.graph_attention import graph_attention
 from probattn.kernels.graph_reference import Dropout, GraphContext, graph_attention_reference
 from probattn.kernels.latent_cross_entropy import Credit, latent_cross_entropy
+from probattn.kernels.latent_readout import latent_readout_loss
 from probattn.kernels.native import Status, build, is_active, status, switched
 from probattn.kernels.noise import native_uniform
 from probattn.kernels.self_test import self_test
@@ -11,13 +13,16 @@ __all__ = [
     "Credit",
     "Dropout",
     "GraphContext",
+    "SampledContext",
     "Status",
     "build",
     "graph_attention",
     "graph_attention_reference",
     "is_active",
     "latent_cross_entropy",
+    "latent_readout_loss",
     "native_uniform",
+    "sampled_attention",
     "self_test",
     "status",
     "switched",

@@ -72,7 +72,7 @@ def graph_attention(
     _check_shapes(target_scores, source_scores, values, support)
     _check_law(family, prior, seed, negative_slope)
     _check_prior(prior, source_scores)
-    if not _is_native(target_scores, source_scores, values, family, prior):
+    if not _is_native(target_scores, source_scores, values, family, prior, len(support.index)):
         return graph_attention_reference(
             target_scores,
             source_scores,
@@ -151,6 +151,7 @@ def _is_native(
     values: Tensor,
     family: Weibull | Lognormal | None,
     prior: NormalisedGamma | NormalisedLognormal | None,
+    num_edges: int,
 ) -> bool:
     """Whether C++ can do it: one floating type on the CPU, and parameters that have one row per head."""
     tensors = [target_scores, source_scores, values]
@@ -164,10 +165,11 @@ def _is_native(
         tensors.append(prior.location)
         parameters.append(prior.sigma)
     heads = values.shape[1]
+    num_numbers = num_edges * heads * values.shape[2]
     per_head = all(not isinstance(one, Tensor) or one.shape in ((), (1,), (heads,)) for one in parameters)
     dtypes = {one.dtype for one in tensors}
     is_known = dtypes in ({torch.float32}, {torch.float64})
-    return per_head and is_known and all(one.is_cpu for one in tensors) and native.is_active()
+    return per_head and is_known and all(one.is_cpu for one in tensors) and native.is_active(work=num_numbers)
 
 
 def _check_shapes(target_scores: Tensor, source_scores: Tensor, values: Tensor, support: Segments) -> None:

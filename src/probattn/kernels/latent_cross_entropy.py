@@ -16,19 +16,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from probattn.kernels import native
+from probattn.kernels.row_readout import RowReadout, proportion, row_readout, rows_per_chunk
+from probattn.kernels.second_derivative import refuse_second_derivative
+
 __all__ = ["Credit", "latent_cross_entropy"]
 
 Credit = Callable[[Tensor, slice], Tensor]
 """From the log-likelihoods (K, n) of a chunk, and which targets it holds, to d bound / d log-likelihood (K, n)."""
-
-# Logits that exist at a time: 8 MB in float32, more where the vocabulary is so large that `_MIN_ROWS` counts.
-_CHUNK_LOGITS = 2_000_000
-# A product of fewer rows than this leaves the processor waiting for the weight.
-_MIN_ROWS = 256
-# exp of plus or minus this, and sums of such, are far from the ends of float32.
-_SAFE_LOGIT = 60.0
-# Gradients from above must be a multiple of the credit up to this share of the largest one, else they are recomputed.
-_PROPORTION_TOLERANCE = 1e-4
 
 
 def latent_cross_entropy(
@@ -92,157 +87,83 @@ class _LatentCrossEntropy(torch.autograd.Function):
         skip_below: float,
     ) -> Tensor:
         """Chunk by chunk; keeps gradients instead of logits where there is a credit."""
-        readout = _Readout(hidden, weight, bias=bias)
-        gradients = _Gradients(hidden, readout, target=target) if credit and any(ctx.needs_input_grad) else None
+        is_kept = credit is not None and any(ctx.needs_input_grad)
+        readout = _readout(hidden, weight, bias, has_gradients=is_kept)
+        grad_hidden = torch.zeros(hidden.shape, dtype=torch.float32, device=hidden.device) if is_kept else None
         log_lik = torch.empty(hidden.shape[:2], dtype=torch.float32, device=hidden.device)
         given = torch.zeros_like(log_lik)
         for targets in _chunks(hidden, weight):
-            chunk = readout.chunk(hidden[:, targets], target[targets])
-            log_lik[:, targets] = chunk.log_lik
-            if gradients is not None and credit is not None:
-                given[:, targets] = credit(chunk.log_lik, targets)
-                gradients.add(chunk, given[:, targets], targets=targets, skip_below=skip_below)
-        if gradients is not None:
-            gradients.forget_readout()
-        ctx.skip_below = skip_below
-        ctx.gradients = gradients
+            log_lik[:, targets] = _read(readout, hidden, target, targets)
+            if credit is not None and grad_hidden is not None:
+                given[:, targets] = credit(log_lik[:, targets], targets)
+                grad_hidden[:, targets] = _differentiate(readout, given[:, targets], skip_below)
+        ctx.kept = None if grad_hidden is None else _Gradients(grad_hidden, readout.grad_weight, readout.grad_bias)
         ctx.save_for_backward(hidden, weight, bias, target, given)
         return log_lik
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         """Scale the kept gradients, or recompute."""
-        hidden, weight, bias, target, given = ctx.saved_tensors
-        kept: _Gradients | None = ctx.gradients
-        proportion = None if kept is None else _proportion(grad, given)
-        ctx.gradients = None  # scaled in place below, so a second backward pass recomputes
-        if kept is not None and proportion is not None:
-            gradients, scale = kept, proportion
-        else:
-            readout = _Readout(hidden, weight, bias=bias)
-            gradients, scale = _Gradients(hidden, readout, target=target), grad.new_ones(())
-            for targets in _chunks(hidden, weight):
-                chunk = readout.chunk(hidden[:, targets], target[targets])
-                gradients.add(
-                    chunk, grad[:, targets], targets=targets, skip_below=0.0
-                )  # exact: no credit says what to skip
-        return (
-            gradients.hidden.mul_(scale).to(hidden.dtype),
-            gradients.weight.mul_(scale).to(weight.dtype),
-            None if bias is None or gradients.bias is None else gradients.bias.mul_(scale).to(bias.dtype),
-            None,
-            None,
-            None,
-        )
+        with torch.no_grad():
+            made = _scaled(ctx, grad)
+        return *refuse_second_derivative(made), None, None, None
 
 
 @dataclass(frozen=True)
-class _Chunk:
-    """Some targets, read out.
-
-    Attributes:
-        hidden: (K * n, D) in float32.
-        unnormalised: (K * n, V) softmax of the logits times `norm`; overwritten by the next chunk.
-        norm: (K * n).
-        log_lik: (K, n).
-    """
+class _Gradients:
+    """Of hidden states (K, N, D), weight (V, D) and bias (V), in float32."""
 
     hidden: Tensor
-    unnormalised: Tensor
-    norm: Tensor
-    log_lik: Tensor
+    weight: Tensor
+    bias: Tensor | None
 
 
-class _Readout:
-    """The output layer in float32, with one buffer for the logits of all chunks."""
-
-    def __init__(self, hidden: Tensor, weight: Tensor, *, bias: Tensor | None):
-        self.weight = weight.detach().float()
-        self.bias = None if bias is None else bias.detach().float()
-        self._rows = hidden.shape[0] * max(
-            (len(range(hidden.shape[1])[part]) for part in _chunks(hidden, weight)), default=0
-        )
-        self._buffer = self.weight.new_empty(self._rows, weight.shape[0])
-        # Cauchy-Schwarz: where no logit can be large, the exponential needs no maximum taken off before. Asking a GPU
-        # would make it wait, so there the maximum is always taken off.
-        self._is_bounded = (
-            hidden.device.type == "cpu" and hidden.numel() > 0 and self._largest_logit(hidden) < _SAFE_LOGIT
-        )
-
-    def _largest_logit(self, hidden: Tensor) -> float:
-        largest = torch.linalg.vector_norm(hidden.detach().float(), dim=-1).max()
-        largest = largest * torch.linalg.vector_norm(self.weight, dim=-1).max()
-        return float(largest if self.bias is None else largest + self.bias.abs().max())
-
-    def chunk(self, hidden: Tensor, target: Tensor) -> _Chunk:
-        """Read out hidden states (K, n, D) of targets (n); what an earlier chunk held is overwritten."""
-        shape = hidden.shape[:2]
-        flat = hidden.detach().float().flatten(0, 1)
-        logits = self._buffer[: len(flat)]
-        if self.bias is None:
-            torch.mm(flat, self.weight.T, out=logits)
-        else:
-            torch.addmm(self.bias, flat, self.weight.T, out=logits)
-        picked = logits.gather(-1, target.expand(shape).flatten().unsqueeze(-1)).squeeze(-1)
-        if not self._is_bounded:
-            largest = logits.amax(dim=-1)
-            logits.sub_(largest.unsqueeze(-1))
-            picked = picked - largest
-        norm = logits.exp_().sum(dim=-1)
-        return _Chunk(flat, logits, norm, (picked - norm.log()).view(shape))
+def _scaled(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    """Gradients of hidden states, weight and bias."""
+    hidden, weight, bias, target, given = ctx.saved_tensors
+    kept: _Gradients | None = ctx.kept
+    scale = None if kept is None else proportion(grad, given)
+    ctx.kept = None  # scaled in place below, so a second backward pass recomputes
+    if kept is None or scale is None:
+        kept, scale = _recomputed(hidden, weight, bias, target, grad), grad.new_ones(())
+    return (
+        kept.hidden.mul_(scale).to(hidden.dtype),
+        kept.weight.mul_(scale).to(weight.dtype),
+        None if bias is None or kept.bias is None else kept.bias.mul_(scale).to(bias.dtype),
+    )
 
 
-class _Gradients:
-    """Sums of the gradients of credit * log-likelihood.
+def _recomputed(hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, grad: Tensor) -> _Gradients:
+    """The gradients of sum grad * log-likelihood; exact, as no credit says what to skip."""
+    readout = _readout(hidden, weight, bias, has_gradients=True)
+    grad_hidden = torch.empty(hidden.shape, dtype=torch.float32, device=hidden.device)
+    for targets in _chunks(hidden, weight):
+        _read(readout, hidden, target, targets)
+        grad_hidden[:, targets] = _differentiate(readout, grad[:, targets], 0.0)
+    return _Gradients(grad_hidden, readout.grad_weight, readout.grad_bias)
 
-    The derivative with respect to the logits is credit * (one-hot - softmax). Neither part is formed: the one-hot part
-    picks rows of the weight, and the factors credit / norm go to the narrow side of the two products.
-    """
 
-    def __init__(self, hidden: Tensor, readout: _Readout, *, target: Tensor):
-        self.readout = readout
-        self.target = target
-        self.hidden = torch.zeros(hidden.shape, dtype=torch.float32, device=hidden.device)
-        self.weight = torch.zeros_like(readout.weight)
-        self.bias = None if readout.bias is None else torch.zeros_like(readout.bias)
+def _readout(hidden: Tensor, weight: Tensor, bias: Tensor | None, *, has_gradients: bool) -> RowReadout:
+    is_asked = hidden.is_cpu and not native.is_active()
+    norm = float(torch.linalg.vector_norm(hidden.detach().float(), dim=-1).max()) if is_asked else None
+    rows = hidden.shape[0] * max(part.stop - part.start for part in _chunks(hidden, weight))
+    output = None if bias is None else bias.detach().float()
+    return row_readout(weight.detach().float(), output, max_rows=rows, hidden_norm=norm, has_gradients=has_gradients)
 
-    def forget_readout(self) -> None:
-        """Let go of the logits' buffer; nothing can be added afterwards."""
-        del self.readout
 
-    def add(self, chunk: _Chunk, credit: Tensor, *, targets: slice, skip_below: float) -> None:
-        """Add a chunk with credits (K, n)."""
-        words = self.target[targets]
-        hidden, scores, norm, flat_credit = chunk.hidden, chunk.unnormalised, chunk.norm, credit.flatten()
-        kept = None
-        # A baseline has no credit at all. A GPU is not asked: it would have to wait for the answer.
-        if skip_below > 0.0 or (credit.device.type == "cpu" and not bool(credit.all())):
-            kept = (flat_credit.abs() > skip_below).nonzero().squeeze(-1)  # rows worth a gradient
-            hidden, scores, norm, flat_credit = hidden[kept], scores[kept], norm[kept], flat_credit[kept]
-            credit = torch.where(credit.abs() > skip_below, credit, 0.0)
-        share = (flat_credit / norm).unsqueeze(-1)
-        grad_hidden = (scores @ self.readout.weight).mul_(-share)
-        if kept is not None:
-            grad_hidden = torch.zeros_like(chunk.hidden).index_copy_(0, kept, grad_hidden)
-        of_targets = credit.unsqueeze(-1) * self.readout.weight[words]
-        self.hidden[:, targets] = grad_hidden.view(of_targets.shape).add_(of_targets)
-        self.weight.addmm_(scores.T, hidden * share, alpha=-1.0)
-        self.weight.index_add_(0, words, (credit.unsqueeze(-1) * chunk.hidden.view(of_targets.shape)).sum(dim=0))
-        if self.bias is not None:
-            self.bias.addmv_(scores.T, share.squeeze(-1), alpha=-1.0)
-            self.bias.index_add_(0, words, credit.sum(dim=0))
+def _read(readout: RowReadout, hidden: Tensor, target: Tensor, targets: slice) -> Tensor:
+    """Log-likelihoods (K, n) of some targets."""
+    part = hidden.detach()[:, targets].float()  # (K, n, D)
+    words = target[targets].expand(part.shape[:2])
+    return readout.read(part.flatten(0, 1), words.flatten()).view(part.shape[:2])
+
+
+def _differentiate(readout: RowReadout, credit: Tensor, skip_below: float) -> Tensor:
+    """The gradient (K, n, D) of the hidden states that were read last, for credits (K, n)."""
+    return readout.gradients(credit.flatten(), skip_below=skip_below).view(*credit.shape, -1)
 
 
 def _chunks(hidden: Tensor, weight: Tensor) -> list[slice]:
     particles, targets = hidden.shape[:2]
-    size = max(1, _CHUNK_LOGITS // max(1, particles * weight.shape[0]), -(-_MIN_ROWS // max(1, particles)))
+    size = -(-rows_per_chunk(len(weight)) // particles)
     return [slice(start, min(start + size, targets)) for start in range(0, targets, size)]
-
-
-def _proportion(grad: Tensor, credit: Tensor) -> Tensor | None:
-    """The factor s with grad = s * credit, or None where there is none."""
-    norm = credit.square().sum()
-    scale = (grad * credit).sum() / norm.clamp(min=torch.finfo(norm.dtype).tiny)
-    distance = (grad - scale * credit).abs().max()
-    return scale if bool(distance <= _PROPORTION_TOLERANCE * grad.abs().max()) else None

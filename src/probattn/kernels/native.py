@@ -1,11 +1,12 @@
 """The C++ back end: whether it can be used, how it is built, and what is active.
 
-The sources in `csrc/` are compiled by `build()`, once per version of the sources, of torch and of the processor, and
-kept in torch's folder for extensions. Nothing is compiled at install or at import. The environment variable
-PROBATTN_KERNELS says what happens at the first use of a kernel:
+The sources in `csrc/` are compiled once per version of the sources, of torch and of the processor, and kept in torch's
+folder for extensions. Nothing is compiled at install or at import. The environment variable PROBATTN_KERNELS says what
+happens at the first use of a kernel:
 
-- `auto` (or unset): load what was built before; without it use plain torch. No compiler starts by itself.
-- `on`: build if need be.
+- `auto` (or unset): load what was built before. Without it, build where a call is large enough to make up for it (see
+  `is_active`), with one line that says so, and use plain torch for smaller ones.
+- `on`: build if need be, whatever the size.
 - `off`: plain torch.
 
 Results are the same up to rounding, and noise is the same to the last bit.
@@ -33,6 +34,8 @@ _NAME = "probattn_native"
 _VARIABLE = "PROBATTN_KERNELS"
 _MODES = ("auto", "on", "off")
 _ARM = ("aarch64", "arm64")
+# Scores, or edges times heads, of one call from which on a build starts by itself: tens of milliseconds in plain torch.
+_WORTH_A_BUILD = 2**21
 _logger = logging.getLogger("probattn.kernels")
 _lock = threading.RLock()
 _status: "Status | None" = None
@@ -46,16 +49,26 @@ class Status:
         is_active: Whether the C++ back end is loaded.
         reason: Why, in one sentence.
         library: The compiled file, where there is one or would be one.
+        may_build: Whether a large call builds it.
     """
 
     is_active: bool
     reason: str
     library: Path | None = None
+    may_build: bool = False
 
 
-def is_active() -> bool:
-    """Whether kernels run in C++. The first call loads what was built before; see the module's text for more."""
-    return (_status or status()).is_active
+def is_active(work: int = 0) -> bool:
+    """Whether kernels run in C++. The first call loads what was built before; see the module's text for more.
+
+    Args:
+        work: Scores of the call that asks. From two million on, a back end that is not there yet is built first, unless
+            a compiler of torch is looking.
+    """
+    found = _status or status()
+    if found.may_build and work >= _WORTH_A_BUILD and not torch.compiler.is_compiling():
+        found = _build_unasked()
+    return found.is_active
 
 
 def status() -> Status:
@@ -87,6 +100,17 @@ def build(*, verbose: bool = False) -> Status:
         return _status
 
 
+def _build_unasked() -> Status:
+    """Build because a call is large; what comes of it is told once."""
+    global _status
+    with _lock:
+        if _status is not None and _status.may_build:
+            _logger.warning("building C++ kernels, once for this machine, in about a minute; %s=off: never", _VARIABLE)
+            _status = _built(verbose=False)
+            _logger.log(logging.INFO if _status.is_active else logging.WARNING, "%s", _status.reason)
+        return _status or status()
+
+
 @contextlib.contextmanager
 def switched(enabled: bool) -> Iterator[None]:
     """Whether kernels may run in C++ inside a `with` block, in all threads; True changes nothing."""
@@ -108,8 +132,9 @@ def _first_status() -> Status:
     library = _library()
     if library.is_file():
         return _loaded(library)
-    advice = f"probattn.kernels.build() or {_VARIABLE}=on does it"
-    return Status(False, f"kernels run in plain torch: the C++ back end is not built; {advice}", library)
+    advice = "`probattn kernels --build`, or the first large call, does it"
+    reason = f"kernels run in plain torch: the C++ back end is not built; {advice}"
+    return Status(False, reason, library, may_build=True)
 
 
 def _mode() -> str:

@@ -11,6 +11,7 @@ from probattn.distributions import GammaPrior, Weibull
 from probattn.kernels import native
 from probattn.kernels.graph_attention import graph_attention
 from probattn.kernels.graph_reference import GraphContext
+from probattn.kernels.latent_readout import latent_readout_loss
 
 __all__ = ["self_test"]
 
@@ -29,11 +30,12 @@ def self_test() -> Mapping[str, float]:
         with native.switched(False):
             theirs = uniform(torch.tensor(7), (2, 33, 5), dtype=dtype)
         found["noise"] = max(found["noise"], float((mine - theirs).abs().max()))
-    ours = _graph()
-    with native.switched(False):
-        plain = _graph()
-    for name in ours:
-        found[f"graph attention, {name}"] = float((ours[name] - plain[name]).abs().max() / plain[name].abs().max())
+    for kind, compute in {"graph attention": _graph, "latent readout": _readout}.items():
+        ours = compute()
+        with native.switched(False):
+            plain = compute()
+        for name in ours:
+            found[f"{kind}, {name}"] = float((ours[name] - plain[name]).abs().max() / plain[name].abs().max())
     return found
 
 
@@ -58,3 +60,20 @@ def _graph() -> dict[str, Tensor]:
     gradients = torch.autograd.grad(made.context.square().sum() + made.kl.sum(), list(inputs.values()))
     outputs = {"context": made.context.detach(), "KL": made.kl.detach()}
     return {**outputs, **{f"gradient of {name}": one for name, one in zip(inputs, gradients, strict=True)}}
+
+
+def _readout() -> dict[str, Tensor]:
+    draw = torch.Generator().manual_seed(0)
+    sizes = {"query": (2, 4, 16), "memory": (2, 6, 16), "scores": (2, 4, 6), "weight": (600, 16), "bias": (600,)}
+    inputs = {name: torch.randn(size, generator=draw).requires_grad_() for name, size in sizes.items()}
+    losses = latent_readout_loss(
+        inputs["query"],
+        inputs["memory"],
+        log_prior=inputs["scores"].log_softmax(-1),
+        weight=inputs["weight"],
+        bias=inputs["bias"],
+        target=torch.randint(600, (2, 4), generator=draw),
+    )
+    gradients = torch.autograd.grad(losses.sum(), list(inputs.values()))
+    named = {f"gradient of {name}": one for name, one in zip(inputs, gradients, strict=True)}
+    return {"loss": losses.detach(), **named}

@@ -50,6 +50,18 @@ class Conditional(nn.Module):
         """The distribution."""
         raise NotImplementedError
 
+    def of_keys(self, memory: Memory, *, is_shared: bool) -> Distribution | None:
+        """The same distribution as one row for all queries, for kernels that make no scores.
+
+        Args:
+            memory: Its support has one row: the keys that any query may see.
+            is_shared: Whether all queries see the same keys.
+
+        Returns:
+            Parameters (*lead, 1, S) or what broadcasts to it; None where queries differ or scores are read.
+        """
+        return None
+
 
 class FromScores(Conditional):
     """The attention scores, read as a distribution: Deng et al.'s prior, BAM's posterior.
@@ -95,6 +107,13 @@ class Fixed(Conditional):
         log_psi = torch.full_like(scores, self.psi, dtype=torch.promote_types(scores.dtype, torch.float32)).log()
         return self.family(log_psi.detach(), given.memory.support)
 
+    def of_keys(self, memory: Memory, *, is_shared: bool) -> Distribution:
+        """See `Conditional.of_keys`."""
+        keys = memory.keys
+        dtype = torch.promote_types(keys.dtype, torch.float32)
+        log_psi = torch.full((1, keys.shape[-2]), self.psi, dtype=dtype, device=keys.device).log()
+        return self.family(log_psi, memory.support)
+
 
 class Uniform(Conditional):
     """Every position of an attended set alike: Psi = 1 / size of the set, for a fixed prior that knows degrees.
@@ -112,6 +131,14 @@ class Uniform(Conditional):
         scores, support = _require(given.scores, "Uniform", "scores"), given.memory.support
         zeros = torch.zeros_like(scores, dtype=torch.promote_types(scores.dtype, torch.float32))
         return self.family(support.log_softmax(zeros.detach()), support)
+
+    def of_keys(self, memory: Memory, *, is_shared: bool) -> Distribution | None:
+        """See `Conditional.of_keys`."""
+        if not is_shared:
+            return None
+        keys = memory.keys
+        zeros = torch.zeros(1, keys.shape[-2], dtype=torch.promote_types(keys.dtype, torch.float32), device=keys.device)
+        return self.family(memory.support.log_softmax(zeros), memory.support)
 
 
 class KeyPrior(Conditional):
@@ -169,6 +196,13 @@ class KeyPrior(Conditional):
         logits = self.logits(keys, head_axis=-2 if isinstance(support, Segments) else -3)
         log_psi = support.set_log_softmax(logits) if self.normalises == "set" else support.key_log_softmax(logits)
         return self.family(log_psi + math.log(self.scale), support)
+
+    def of_keys(self, memory: Memory, *, is_shared: bool) -> Distribution | None:
+        """See `Conditional.of_keys`."""
+        if self.normalises == "set" and not is_shared:
+            return None
+        distribution: Distribution = self(Given(memory=memory))
+        return distribution
 
     def logits(self, keys: Tensor, *, head_axis: int = -3) -> Tensor:
         """One number per key, before the softmax: (*lead, S, D) gives (*lead, S); (N, H, D) gives (N, H).

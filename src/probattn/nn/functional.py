@@ -18,6 +18,7 @@ from probattn.core.records import Draw, Given, Latent, Memory
 from probattn.core.support import Dense
 from probattn.distributions import Categorical, Family
 from probattn.nn.conditionals import Conditional, FromScores
+from probattn.nn.fused_attention import AttentionInputs, fused_attention
 from probattn.nn.site import Replay, divergence
 
 __all__ = ["AttentionResult", "draw_weights", "scaled_dot_product_attention"]
@@ -62,7 +63,8 @@ def scaled_dot_product_attention(
 
     Without a family this is torch's function. With one, weights are drawn from family(scores), and the KL to the
     prior is returned per query. A query that may see nothing reads zeros. Unlike torch's, `dropout_p` acts whenever
-    it is positive, as documented there, so pass 0 in evaluation.
+    it is positive, as documented there, so pass 0 in evaluation. Where weights are not asked for, a kernel does
+    without a matrix of them (see `nn/fused_attention.py`); the receipt then has no draw, but the seed to draw it again.
 
     Args:
         query: (*lead, T, D).
@@ -90,6 +92,19 @@ def scaled_dot_product_attention(
         (torch.Size([1, 2, 3, 4]), torch.Size([1, 2, 3]))
     """
     _check_inputs(query, key, value, attn_mask, is_causal)
+    if estimator is None:
+        estimator = Mean() if family is None else Pathwise(keeps_log_probs=False)
+    seed = fresh_seed(query.device) if seed is None else seed
+    if enable_gqa:
+        _check_groups(query, key)
+    if not need_weights and (enable_gqa or query.shape[:-2] == key.shape[:-2]):
+        inputs = AttentionInputs(query, key, value, attn_mask, is_causal, scale, dropout_p)
+        fused = fused_attention(inputs, family=family, prior=prior, estimator=estimator, seed=seed)
+        if fused is not None:
+            kl = _checked(fused.kl, prior, query_mask)
+            log_weight = kl.detach().new_zeros(1, *kl.shape)
+            draw = Draw(value=None, index=None, log_weight=log_weight)
+            return AttentionResult(fused.context, kl, None, _receipt(name, draw, kl, seed))
     if enable_gqa:
         key, value = _repeat_heads(key, query), _repeat_heads(value, query)
     support = Dense(_mask(query, key, attn_mask, is_causal))
@@ -100,20 +115,13 @@ def scaled_dot_product_attention(
         scores = scores + support.fill_outside(attn_mask, 0.0)
     memory = Memory(keys=key, values=value, support=support)
     given = Given(memory=memory, query=query, scores=scores)
-    if estimator is None:
-        estimator = Mean() if family is None else Pathwise(keeps_log_probs=False)
-    seed = fresh_seed(query.device) if seed is None else seed
     made = draw_weights(given, Categorical() if family is None else family, prior, estimator, seed)
     weights = _single_weights(made.draw, memory, scores)
     if dropout_p > 0.0:
         weights = torch.nn.functional.dropout(weights, dropout_p)
     context = torch.matmul(weights.to(value.dtype), value)
-    kl = divergence(made, name)
-    kl = kl if query_mask is None else kl.masked_fill(~query_mask, 0.0)
-    if prior is not None:
-        require_finite(kl.detach(), "the KL of the attention weights", "Use anchor='softmax', or smaller scores.")
-    # In a stack of layers a draw can change every output of its example, so that is what it is credited with.
-    latent = Latent(name=name, unit="example", feeds_state=True, draw=made.draw, kl=kl, seed=seed)
+    kl = _checked(divergence(made, name), prior, query_mask)
+    latent = _receipt(name, made.draw, kl, seed)
     return AttentionResult(context=context, kl=kl, weights=weights if need_weights else None, latent=latent)
 
 
@@ -131,6 +139,19 @@ def draw_weights(given: Given, family: Family, prior: Conditional | None, estima
     prior_distribution = None if prior is None else prior(given)
     p = cast("LatentDistribution | None", prior_distribution)
     return Replay(posterior, prior_distribution, estimator(cast(LatentDistribution, posterior), p, seed))
+
+
+def _checked(kl: Tensor, prior: Conditional | None, query_mask: Tensor | None) -> Tensor:
+    """The KL with zeros for padded queries; an overflow is told here."""
+    kl = kl if query_mask is None else kl.masked_fill(~query_mask, 0.0)
+    if prior is not None:
+        require_finite(kl.detach(), "the KL of the attention weights", "Use anchor='softmax', or smaller scores.")
+    return kl
+
+
+def _receipt(name: str, draw: Draw, kl: Tensor, seed: Tensor) -> Latent:
+    # In a stack of layers a draw can change every output of its example, so that is what it is credited with.
+    return Latent(name=name, unit="example", feeds_state=True, draw=draw, kl=kl, seed=seed)
 
 
 def _mask(query: Tensor, key: Tensor, attn_mask: Tensor | None, is_causal: bool) -> Tensor | None:
@@ -155,11 +176,14 @@ def _single_weights(draw: Draw, memory: Memory, scores: Tensor) -> Tensor:
     return memory.support.scatter(draw.index, scores)[0]
 
 
-def _repeat_heads(x: Tensor, query: Tensor) -> Tensor:
-    heads, groups = query.shape[-3], x.shape[-3]
+def _check_groups(query: Tensor, key: Tensor) -> None:
+    heads, groups = query.shape[-3], key.shape[-3]
     if groups == 0 or heads % groups != 0:
         raise ValueError(f"enable_gqa needs query heads to be a multiple of key heads, got {heads} and {groups}")
-    return x.repeat_interleave(heads // groups, dim=-3)
+
+
+def _repeat_heads(x: Tensor, query: Tensor) -> Tensor:
+    return x.repeat_interleave(query.shape[-3] // x.shape[-3], dim=-3)
 
 
 def _check_inputs(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, is_causal: bool) -> None:

@@ -18,6 +18,7 @@ from probattn.distributions import Categorical, Lognormal, NormalisedGamma, Norm
 from probattn.kernels import native
 from probattn.kernels.graph_attention import graph_attention
 from probattn.kernels.graph_reference import Dropout as DropoutOfWeights
+from probattn.kernels.key_logits import key_logits
 from probattn.nn.conditionals import Conditional, Fixed, FromScores, KeyPrior
 from probattn.nn.dropout import Dropout
 from probattn.nn.scores import GraphAdditive
@@ -53,7 +54,9 @@ def visit_fused(
     """
     has_noise = isinstance(estimator, Pathwise)
     law = _law(site, has_noise=has_noise)
-    if law is None or not _is_simple(estimator) or not _fits(nodes, support, dropout) or not native.is_active():
+    if law is None or not _is_simple(estimator) or not _fits(nodes, support, dropout):
+        return None
+    if not native.is_active(work=len(support.index) * math.prod(nodes.shape[1:])):
         return None
     family, prior = law
     rows = None if prior is None or not has_kl else _prior_of_nodes(prior, nodes)
@@ -119,7 +122,10 @@ def _prior_of_nodes(prior: Conditional, nodes: Tensor) -> NormalisedGamma | Norm
     """(N, H), or what broadcasts to it: the prior of a weight depends on its source alone."""
     if isinstance(prior, KeyPrior):
         keys = nodes.detach() if prior.detaches_keys else nodes
-        log_psi = torch.log_softmax(prior.logits(keys, head_axis=-2), dim=0) + math.log(prior.scale)
+        logits = key_logits(keys, prior.hidden_weight, prior.hidden_bias, prior.out_weight)
+        logits = prior.logits(keys, head_axis=-2) if logits is None else logits
+        log_psi = torch.log_softmax(logits, dim=0)
+        log_psi = log_psi if prior.scale == 1.0 else log_psi + math.log(prior.scale)
     elif isinstance(prior, Fixed):
         log_psi = nodes.new_full((1, nodes.shape[1]), prior.psi).log()
     else:

@@ -75,6 +75,6 @@ def _switchable(model: nn.Module) -> list[Switchable]:
     if not modules:
         raise ValueError(
             f"{type(model).__name__} has no random attention to switch; build it with "
-            "probattn.MultiheadAttention(family=...)"
+            "probattn.MultiheadAttention(family=...), or convert it with probattn.make_stochastic(model)"
         )
     return modules

@@ -99,8 +99,7 @@ void fill_noise(const Problem<Number>& problem, int64_t count, const EdgeOf& edg
   fill_uniform(problem.seed, count, problem.heads, next_row, out);
   const int64_t total = count * problem.heads;
   if (problem.law == Law::kWeibull) {
-#pragma omp simd
-    for (int64_t number = 0; number < total; ++number) out[number] = log_exponential(out[number]);
+    log_exponentials(out, total);
   } else {
 #pragma omp simd
     for (int64_t number = 0; number < total; ++number) out[number] = normal_quantile(out[number]);
@@ -129,6 +128,13 @@ template <typename Number>
 void exponentiate(Number* numbers, int64_t total) {
 #pragma omp simd
   for (int64_t number = 0; number < total; ++number) numbers[number] = fast_exp(numbers[number]);
+}
+
+// The same for numbers from which the largest was taken off.
+template <typename Number>
+void exponentiate_shifted(Number* numbers, int64_t total) {
+#pragma omp simd
+  for (int64_t number = 0; number < total; ++number) numbers[number] = exp_below_one(numbers[number]);
 }
 
 }  // namespace probattn

@@ -240,7 +240,7 @@ class BackwardChunk {
       const Number* __restrict pull = field + kPull * heads();
 #pragma omp simd
       for (int64_t head = 0; head < heads(); ++head) {
-        const Number mean = fast_exp(log_mean[head]);
+        const Number mean = exp_below_one(log_mean[head]);
         expected[head] = rate[head] * mean;
         grad_edge[head] += grad_kl[head] * (expected[head] - prior[head] - mean * pull[head]);
       }
@@ -268,7 +268,7 @@ class BackwardChunk {
     const Number* __restrict pull = field + kPull * heads();
 #pragma omp simd
     for (int64_t head = 0; head < heads(); ++head) {
-      grad_edge[head] -= grad_kl[head] * fast_exp(log_mean[head]) * pull[head];
+      grad_edge[head] -= grad_kl[head] * exp_below_one(log_mean[head]) * pull[head];
     }
   }
 

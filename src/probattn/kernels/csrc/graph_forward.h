@@ -40,8 +40,12 @@ class ForwardChunk {
       shift(node, start[node], start[node + 1]);
     }
     const int64_t total = (last_ - first_) * heads();
-    exponentiate(weights_of(first_), total);
-    if (needs_expected()) exponentiate(buffers_.expected.data(), total);
+    exponentiate_shifted(weights_of(first_), total);
+    if (needs_normaliser()) {
+      exponentiate_shifted(buffers_.expected.data(), total);
+    } else if (needs_expected()) {
+      exponentiate(buffers_.expected.data(), total);
+    }
     for (int64_t node = first_node; node < last_node; ++node) {
       normalise(node, start[node], start[node + 1]);
       read(node, start[node], start[node + 1]);

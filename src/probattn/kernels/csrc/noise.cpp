@@ -14,14 +14,15 @@ namespace {
 constexpr int64_t kNumbersPerTask = 32768;
 
 template <typename Number>
-void fill(uint64_t seed, const std::array<int64_t, 4>& sizes, uint32_t first_particle, Number* out) {
+void fill(
+    uint64_t seed, const std::array<int64_t, 4>& sizes, uint32_t first_row, uint32_t first_particle, Number* out) {
   const int64_t lead = sizes[1], rows = sizes[2], columns = sizes[3];
   const int64_t grain = std::max<int64_t>(1, kNumbersPerTask / std::max<int64_t>(1, columns));
   at::parallel_for(0, sizes[0] * lead * rows, grain, [&](int64_t begin, int64_t end) {
     int64_t row = begin % rows, lead_number = begin / rows % lead, particle = begin / (rows * lead);
     const auto next_row = [&]() {
       const std::array<uint32_t, 3> words{
-          static_cast<uint32_t>(row), static_cast<uint32_t>(lead_number),
+          first_row + static_cast<uint32_t>(row), static_cast<uint32_t>(lead_number),
           first_particle + static_cast<uint32_t>(particle)};
       if (++row == rows) {
         row = 0;
@@ -37,7 +38,8 @@ void fill(uint64_t seed, const std::array<int64_t, 4>& sizes, uint32_t first_par
 }
 
 // sizes: K particles, L lead, I rows, J columns.
-at::Tensor uniform(const at::Tensor& seed, at::IntArrayRef sizes, int64_t stream, at::ScalarType dtype) {
+at::Tensor uniform(
+    const at::Tensor& seed, at::IntArrayRef sizes, int64_t stream, int64_t first_row, at::ScalarType dtype) {
   TORCH_CHECK(sizes.size() == 4, "expected sizes (K, L, I, J), got ", sizes.size(), " sizes");
   TORCH_CHECK(
       dtype == at::kFloat || dtype == at::kDouble, "uniform noise is made in float32 or float64, got ", dtype);
@@ -47,9 +49,9 @@ at::Tensor uniform(const at::Tensor& seed, at::IntArrayRef sizes, int64_t stream
   const auto first_particle = static_cast<uint32_t>(stream) * kParticlesPerStream;
   if (out.numel() == 0) return out;
   if (dtype == at::kFloat) {
-    fill(key, shape, first_particle, out.data_ptr<float>());
+    fill(key, shape, static_cast<uint32_t>(first_row), first_particle, out.data_ptr<float>());
   } else {
-    fill(key, shape, first_particle, out.data_ptr<double>());
+    fill(key, shape, static_cast<uint32_t>(first_row), first_particle, out.data_ptr<double>());
   }
   return out;
 }
@@ -57,7 +59,7 @@ at::Tensor uniform(const at::Tensor& seed, at::IntArrayRef sizes, int64_t stream
 }  // namespace
 
 TORCH_LIBRARY_FRAGMENT(probattn_native, library) {
-  library.def("uniform(Tensor seed, int[] sizes, int stream, ScalarType dtype) -> Tensor");
+  library.def("uniform(Tensor seed, int[] sizes, int stream, int first_row, ScalarType dtype) -> Tensor");
 }
 
 TORCH_LIBRARY_IMPL(probattn_native, CPU, library) { library.impl("uniform", uniform); }

@@ -64,6 +64,35 @@ PROBATTN_INLINE float fast_log(float x) {
 
 PROBATTN_INLINE double fast_log(double x) { return std::log(x); }
 
+// exp(x) of numbers that are not positive, to 1e-7; zero below -87, for minus infinity too.
+PROBATTN_INLINE float exp_below_one(float x) {
+  const float shifted = x * 1.44269504f + 12582912.0f;  // 1.5 * 2^23: the last bits now hold the rounded product
+  const float n = shifted - 12582912.0f;
+  const float rest = x - n * 0.693147182f;
+  // Minimax on |rest| <= log(2) / 2; two halves that do not wait for each other.
+  const float square = rest * rest;
+  const float lower = (1.000000072f + 0.999999692f * rest) + (0.4999889485f + 0.1666757475f * rest) * square;
+  const float series = lower + (0.04191538193f + 0.008297653916f * rest) * (square * square);
+  const float power = bits_as<float>((bits_as<uint32_t>(shifted) + 127u) << 23);
+  return x < -87.0f ? 0.0f : series * power;
+}
+
+PROBATTN_INLINE double exp_below_one(double x) { return std::exp(x); }
+
+// log(x) of positive normal numbers, to 2e-7 of its own size: log(1 + t) = t Q(t), with a minimax Q.
+PROBATTN_INLINE float quick_log(float x) {
+  constexpr uint32_t kRootOfHalf = 0x3f3504f3u;
+  const auto bits = bits_as<uint32_t>(x);
+  const int32_t exponent = static_cast<int32_t>(bits - kRootOfHalf) >> 23;
+  const auto mantissa = bits_as<float>(bits - (static_cast<uint32_t>(exponent) << 23));  // in [0.707, 1.414)
+  const float t = mantissa - 1.0f, square = t * t;
+  const float lower = (0.9999999179f - 0.5000034429f * t) + (0.3333560782f - 0.2497155993f * t) * square;
+  const float upper = (0.1988423796f - 0.1721243308f * t) + (0.1633812753f - 0.1037867003f * t) * square;
+  return static_cast<float>(exponent) * 0.693147181f + t * (lower + upper * (square * square));
+}
+
+PROBATTN_INLINE double quick_log(double x) { return std::log(x); }
+
 // Digamma of positive numbers: psi(x) = psi(x + n) - 1/x - ... - 1/(x + n - 1), and the asymptotic series at x + n.
 PROBATTN_INLINE float digamma(float x) {
   float sum = 0.0f;
@@ -82,10 +111,14 @@ PROBATTN_INLINE double digamma(double x) {
   return std::log(y) - 0.5 / y - series - sum;
 }
 
-// log(-log u): the logarithm of an exponential number.
+// numbers = log(-log(numbers)): logarithms of exponential numbers. Two loops: one would need more registers than there
+// are.
 template <typename Number>
-PROBATTN_INLINE Number log_exponential(Number u) {
-  return fast_log(-fast_log(u));
+PROBATTN_INLINE void log_exponentials(Number* __restrict numbers, int64_t count) {
+#pragma omp simd
+  for (int64_t at = 0; at < count; ++at) numbers[at] = -quick_log(numbers[at]);
+#pragma omp simd
+  for (int64_t at = 0; at < count; ++at) numbers[at] = quick_log(numbers[at]);
 }
 
 // Quantile of the standard normal distribution, (2 u - 1) Q(w) with w = -log(1 - (2 u - 1)^2) (the form of Giles,

@@ -1,0 +1,166 @@
+"""What one call of dense attention is made of, as tensors and numbers that both back ends take.
+
+With phi = scale * query . key + bias, the weights of a draw are softmax(sharpness * phi + noise_scale * n), n noise.
+The KL of a query is a sum over the keys it may see, of which the back ends make the part that needs scores, with L the
+logsumexp of phi under the softmax anchor and 0 under the other:
+
+    Gamma:      sum_j constant_j - weight_j (phi_ij - L_i),         then + beta sum_j E[S_ij]
+    lognormal:  sum_j constant_j + (phi_ij - L_i - weight_j)² / 2,  then times the prior's precision
+
+Everything per key or per head is made here, in torch, and differentiated by it.
+
+Size letters: B batch, H heads, S keys.
+"""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from probattn.distributions import GumbelSoftmax, Lognormal, NormalisedGamma, NormalisedLognormal, Weibull
+
+__all__ = [
+    "GAMMA",
+    "LOGNORMAL",
+    "LOG_EXPONENTIAL",
+    "NONE",
+    "NORMAL",
+    "AttentionLaw",
+    "AttentionPlan",
+    "DensePrior",
+    "knows_kl",
+    "plan",
+]
+
+NONE = 0
+LOG_EXPONENTIAL, NORMAL = 1, 2
+"""Kinds of raw noise, as the C++ code numbers them."""
+GAMMA, LOGNORMAL = 1, 2
+"""Kinds of prior, as the C++ code numbers them."""
+
+_EULER = 0.5772156649015329
+
+AttentionLaw = Weibull | Lognormal | GumbelSoftmax
+DensePrior = NormalisedGamma | NormalisedLognormal
+
+
+@dataclass(frozen=True)
+class AttentionPlan:
+    """Arguments of an attention operator beside query, key, value, mask and seeds.
+
+    Attributes:
+        noise_scale: (H) factor of the raw noise.
+        weight: (B, H, S) alpha of a Gamma prior, mu + sigma²/2 of a lognormal one; None without a prior.
+        constant: (B, H, S) what a key adds whatever its score; None without a prior.
+        noise: Kind of noise.
+        prior: Kind of prior.
+        is_softmax_anchor: E[S] = softmax(phi), else exp(phi).
+        sharpness: Factor of the scores where there is noise; 1 over the temperature of Gumbel-softmax.
+        precision: (H, 1) 1 / sigma² of a lognormal prior, or one number.
+        log_rate: (H, 1) log beta of a Gamma prior, or one number.
+    """
+
+    noise_scale: Tensor
+    weight: Tensor | None = None
+    constant: Tensor | None = None
+    noise: int = NONE
+    prior: int = NONE
+    is_softmax_anchor: bool = False
+    sharpness: float = 1.0
+    precision: Tensor = field(default_factory=lambda: torch.ones(()))
+    log_rate: Tensor = field(default_factory=lambda: torch.zeros(()))
+
+    def kl(self, core: Tensor, log_normaliser: Tensor) -> Tensor:
+        """(B, H, T) from the back end's part and the logsumexp of the scores; zero where a query sees nothing."""
+        if self.prior == LOGNORMAL:
+            return self.precision * core
+        if self.is_softmax_anchor:
+            return core + torch.where(log_normaliser > -torch.inf, self.log_rate.exp(), 0.0)
+        return core + (log_normaliser + self.log_rate).exp()
+
+
+def plan(
+    family: AttentionLaw | None, prior: DensePrior | None, *, is_noisy: bool, shape: tuple[int, int, int], like: Tensor
+) -> AttentionPlan | None:
+    """The plan of a family and a prior.
+
+    Args:
+        family: None for soft attention.
+        prior: Parameters broadcast to (B, H, 1, S): one row for all queries.
+        is_noisy: Whether weights are drawn; otherwise they are S at its expectation.
+        shape: B, H, S.
+        like: Gives dtype and device.
+
+    Returns:
+        None where parameters differ in more than batch, head and key, or where no KL is known: such laws need all
+        scores at once.
+    """
+    batch, heads, keys = shape
+    if prior is not None and not knows_kl(family, prior):
+        return None
+    if family is None:
+        return AttentionPlan(noise_scale=like.new_zeros(heads))
+    if isinstance(family, GumbelSoftmax):
+        inverse = 1.0 / family.temperature
+        scale = like.new_full((heads,), -inverse)
+        return AttentionPlan(scale, noise=LOG_EXPONENTIAL if is_noisy else NONE, sharpness=inverse)
+    spread = family.concentration if isinstance(family, Weibull) else family.sigma
+    per_head = _per_head(spread, heads, like)
+    if per_head is None:
+        return None
+    if isinstance(family, Weibull):
+        noise, scale = LOG_EXPONENTIAL, 1.0 / per_head
+    else:
+        noise, scale = NORMAL, per_head
+    if prior is None:
+        return AttentionPlan(scale, noise=noise if is_noisy else NONE)
+    rows = prior.concentration if isinstance(prior, NormalisedGamma) else prior.location
+    parameter = _per_head(prior.rate if isinstance(prior, NormalisedGamma) else prior.sigma, heads, like)
+    if parameter is None or not _is_one_row(rows, shape):
+        return None
+    rows = rows.to(like.dtype).expand(batch, heads, 1, keys).squeeze(-2)
+    is_softmax = family.anchor == "softmax"
+    if isinstance(prior, NormalisedGamma):
+        log_rate = parameter.log()
+        constant = _gamma_constant(rows, per_head, log_rate)
+        made = AttentionPlan(
+            scale, rows, constant, noise if is_noisy else NONE, GAMMA, is_softmax, log_rate=log_rate.unsqueeze(-1)
+        )
+    else:
+        ratio, variance = per_head / parameter, parameter.square()
+        # The prior's precision comes last: a factor of the whole sum may be learned, and no back end need know it.
+        constant = (variance * (0.5 * (ratio.square() - 1.0) - ratio.log())).view(-1, 1).expand(batch, heads, keys)
+        centre = rows + 0.5 * per_head.square().unsqueeze(-1)
+        precision = variance.reciprocal().unsqueeze(-1)
+        made = AttentionPlan(
+            scale, centre, constant, noise if is_noisy else NONE, LOGNORMAL, is_softmax, precision=precision
+        )
+    return made
+
+
+def knows_kl(family: object, prior: object) -> bool:
+    """Whether the KL of this family to this prior is known here."""
+    if isinstance(family, Weibull):
+        return isinstance(prior, NormalisedGamma)
+    return isinstance(family, Lognormal) and isinstance(prior, NormalisedLognormal)
+
+
+def _gamma_constant(alpha: Tensor, k: Tensor, log_rate: Tensor) -> Tensor:
+    """(B, H, S) the KL of Weibull and Gamma without what depends on the score (see `distributions/kl.py`)."""
+    offset = _EULER / k + torch.lgamma(1.0 + 1.0 / k) - log_rate  # (H)
+    return alpha * offset.unsqueeze(-1) + torch.lgamma(alpha) + (k.log() - (_EULER + 1.0)).unsqueeze(-1)
+
+
+def _per_head(parameter: Tensor | float, heads: int, like: Tensor) -> Tensor | None:
+    """(H) from one number or from (H, 1, 1), which broadcasts to scores; None for other shapes."""
+    tensor = torch.as_tensor(parameter, dtype=like.dtype, device=like.device)
+    if tensor.numel() == 1:
+        return tensor.reshape(1).expand(heads)
+    is_per_head = tensor.dim() >= 3 and tensor.numel() == heads and tensor.shape[-3] == heads
+    return tensor.reshape(heads) if is_per_head else None
+
+
+def _is_one_row(rows: Tensor, shape: tuple[int, int, int]) -> bool:
+    """Whether it broadcasts to (B, H, 1, S)."""
+    sizes = zip(reversed(rows.shape), (shape[2], 1, shape[1], shape[0]), strict=False)
+    return rows.dim() <= 4 and all(own in (1, size) for own, size in sizes)
