@@ -20,6 +20,7 @@ from probattn.metrics import (
     risk_coverage,
     top_two_p_value,
 )
+from probattn.metrics.uncertainty import p_value_of_top_two, top_two
 
 FLAGS = st.lists(st.booleans(), min_size=1, max_size=12)
 
@@ -117,6 +118,17 @@ def test_p_values_do_not_depend_on_the_order_of_draws_and_classes(seed: int, pai
     assert bool(((p_value >= 0.0) & (p_value <= 1.0)).all())
     shuffled = probs[torch.randperm(5)][..., torch.randperm(4)]
     assert torch.allclose(top_two_p_value(shuffled, paired=paired), p_value, rtol=1e-6)
+
+
+def test_top_two_are_chosen_by_the_mean_over_draws() -> None:
+    probs = torch.tensor([[[0.1, 0.3, 0.6]], [[0.1, 0.8, 0.1]]])
+    assert torch.equal(top_two(probs), torch.tensor([[[0.3, 0.6]], [[0.8, 0.1]]]))
+
+
+def test_p_value_needs_only_the_top_two() -> None:
+    probs = random_probs(4, 6, 9, 5)
+    for paired in (False, True):
+        assert torch.equal(p_value_of_top_two(top_two(probs), paired=paired), top_two_p_value(probs, paired=paired))
 
 
 def test_the_t_test_needs_two_draws_and_two_classes() -> None:

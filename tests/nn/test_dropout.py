@@ -2,8 +2,10 @@
 
 import pytest
 import torch
+from torch import nn
 
-from probattn.nn import Dropout
+from probattn.nn import Dropout, evaluating
+from probattn.nn.dropout import drops
 
 
 @pytest.mark.parametrize("p", [0.1, 0.6, 0.97])
@@ -51,3 +53,50 @@ def test_seeds_repeat() -> None:
 def test_a_wrong_rate_is_named() -> None:
     with pytest.raises(ValueError, match=r"between 0 and 1, got 1\.5"):
         Dropout(1.5)
+
+
+class Attention(nn.Module):
+    """Applies dropout itself, as the attention of pretrained models does."""
+
+    def __init__(self, rate: float):
+        super().__init__()
+        self.attention_dropout = rate
+        self.is_dropped = True  # no rate
+
+
+DROPS = {
+    "ours": (Dropout(0.1), True),
+    "torch": (nn.Dropout2d(0.1), True),
+    "rate zero": (nn.Dropout(0.0), False),
+    "multi-head attention": (nn.MultiheadAttention(4, 2, dropout=0.1), True),
+    "multi-head attention, rate zero": (nn.MultiheadAttention(4, 2), False),
+    "recurrent": (nn.LSTM(4, 4, num_layers=2, dropout=0.1), True),
+    "transformer layer": (nn.TransformerEncoderLayer(4, 2, dropout=0.1), True),
+    "transformer layer, rate zero": (nn.TransformerEncoderLayer(4, 2, dropout=0.0), False),
+    "by itself": (Attention(0.1), True),
+    "by itself, rate zero": (Attention(0.0), False),
+    "normalisation": (nn.BatchNorm1d(4), False),
+    "around one": (nn.Sequential(nn.Dropout(0.1)), False),
+}
+
+
+@pytest.mark.parametrize("name", DROPS)
+def test_modules_that_drop_are_found(name: str) -> None:
+    module, expected = DROPS[name]
+    assert drops(module) == expected
+
+
+@pytest.mark.parametrize("dropout", [False, True])
+def test_evaluating_sets_modes_and_restores_each_of_them(dropout: bool) -> None:
+    layer = nn.TransformerEncoderLayer(4, 2, dropout=0.5)
+    model = nn.Sequential(layer, nn.BatchNorm1d(4), nn.Dropout(0.0)).train()
+    layer.linear1.eval()
+    before = [module.training for module in model.modules()]
+    with evaluating(model, dropout=dropout):
+        modes = {name: module.training for name, module in model.named_modules()}
+    assert [module.training for module in model.modules()] == before
+    on = {"0", "0.self_attn", "0.dropout", "0.dropout1", "0.dropout2"} if dropout else set()
+    assert {name for name, is_training in modes.items() if is_training} == on
+    with pytest.raises(RuntimeError, match="stop"), evaluating(model, dropout=dropout):
+        raise RuntimeError("stop")
+    assert [module.training for module in model.modules()] == before

@@ -19,9 +19,11 @@ __all__ = [
     "error_detection",
     "expected_entropy",
     "mutual_information",
+    "p_value_of_top_two",
     "pavpu",
     "predictive_entropy",
     "risk_coverage",
+    "top_two",
     "top_two_p_value",
 ]
 
@@ -152,8 +154,33 @@ def top_two_p_value(probs: Tensor, *, paired: bool = False) -> Tensor:
             f"a t-test between two classes needs at least 2 draws and 2 classes, got {draws} and {classes}; predict "
             "with more draws"
         )
+    return p_value_of_top_two(top_two(probs), paired=paired)
+
+
+def top_two(probs: Tensor) -> Tensor:
+    """Probabilities in every draw of the two classes with the highest mean over draws.
+
+    Args:
+        probs: (K, N, C) with C ≥ 2.
+
+    Returns:
+        (K, N, 2), the more probable class first.
+    """
     places = probs.detach().double().mean(dim=0).topk(2, dim=-1).indices  # (N, 2)
-    top = probs.detach().gather(-1, places.expand(draws, -1, -1))  # (K, N, 2)
+    return probs.detach().gather(-1, places.expand(len(probs), -1, -1))
+
+
+def p_value_of_top_two(top: Tensor, *, paired: bool = False) -> Tensor:
+    """The p-value of `top_two_p_value` where only the `top_two` were kept.
+
+    Args:
+        top: (K, N, 2) with K ≥ 2.
+        paired: As there.
+
+    Returns:
+        (N) float64.
+    """
+    draws = len(top)
     if paired:
         logs = top.clamp(min=torch.finfo(top.dtype).tiny).double().log()
         first, second = logs[..., 0] - logs[..., 1], torch.zeros_like(logs[..., 0])  # (K, N)
@@ -166,7 +193,7 @@ def top_two_p_value(probs: Tensor, *, paired: bool = False) -> Tensor:
     statistic = difference.abs() / ((first_variance + second_variance) / draws).sqrt()
     tail = import_for_eval("scipy.stats").t.sf(statistic.cpu().numpy(), freedom)
     # without variance the statistic is infinite, or 0 / 0 where the means are equal
-    return torch.where(difference == 0.0, 1.0, 2.0 * torch.as_tensor(tail, device=probs.device))
+    return torch.where(difference == 0.0, 1.0, 2.0 * torch.as_tensor(tail, device=top.device))
 
 
 def pavpu(accuracy: Tensor, is_certain: Tensor) -> PAvPU:

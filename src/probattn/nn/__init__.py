@@ -15,13 +15,14 @@ from probattn.nn.conditionals import (
     StandardNormal,
     Uniform,
 )
-from probattn.nn.dropout import Dropout, dropping
+from probattn.nn.dropout import Dropout, dropping, evaluating
 from probattn.nn.encoders import BiLSTM, SequenceEncoder
 from probattn.nn.functional import AttentionResult, scaled_dot_product_attention
 from probattn.nn.multihead import MultiheadAttention
 from probattn.nn.recording import LatentRecord, record_latents
 from probattn.nn.sampling import sampling, set_sampling
 from probattn.nn.scores import Additive, Bilinear, Dot, GraphAdditive, Score
+from probattn.nn.sharing import shared_prefix
 from probattn.nn.site import Replay, Site, divergence
 from probattn.nn.sparse_rows import SparseRows
 
@@ -58,10 +59,12 @@ __all__ = [
     "Uniform",
     "divergence",
     "dropping",
+    "evaluating",
     "fold_particles",
     "record_latents",
     "sampling",
     "scaled_dot_product_attention",
     "set_sampling",
+    "shared_prefix",
     "unfold_particles",
 ]

@@ -1,4 +1,4 @@
-"""Dropout that costs little on a CPU, and a switch for all dropout of a model."""
+"""Dropout that costs little on a CPU, and switches for all dropout of a model."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Dropout", "dropping"]
+__all__ = ["Dropout", "dropping", "drops", "evaluating"]
 
 _LEVELS = 2**16  # of a random 16-bit number
 
@@ -75,3 +75,46 @@ def dropping(model: nn.Module, enabled: bool = True) -> Iterator[None]:
     finally:
         for module, was_training in zip(modules, before, strict=True):
             module.training = was_training
+
+
+@contextmanager
+def evaluating(model: nn.Module, *, dropout: bool = False) -> Iterator[None]:
+    """Every module in evaluation mode inside a `with` block, except those that drop if `dropout` is True.
+
+    Unlike `dropping` it reaches dropout that modules apply themselves, as multi-head attention, recurrent layers and
+    the attention of pretrained models do: a module of which `drops` is true is in training mode as a whole.
+    Normalisation keeps its running statistics. The modes are set and restored without calling `train`.
+
+    Example:
+        >>> model = nn.Sequential(nn.LSTM(2, 8, num_layers=2, dropout=0.5), nn.BatchNorm1d(8))
+        >>> with evaluating(model, dropout=True):
+        ...     [module.training for module in model]
+        [True, False]
+    """
+    before = [(module, module.training) for module in model.modules()]
+    for module, _ in before:
+        module.training = dropout and drops(module)
+    try:
+        yield
+    finally:
+        for module, was_training in before:
+            module.training = was_training
+
+
+def drops(module: nn.Module) -> bool:
+    """Whether a module applies dropout in training mode, judged by names.
+
+    Its class or one of its attributes has "drop" in its name, and the rate there is positive. Rates that are written
+    into `forward` are not found.
+    """
+    rates = [(name, value) for name, value in vars(module).items() if _is_rate(value)]
+    if "drop" in type(module).__name__.lower():
+        return any(rate > 0.0 for _, rate in rates)
+    named = [child for name, child in module.named_children() if "drop" in name.lower()]
+    return any("drop" in name.lower() and rate > 0.0 for name, rate in rates) or any(
+        drops(inner) for child in named for inner in child.modules()
+    )
+
+
+def _is_rate(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from probattn.core.records import Latent
 
-__all__ = ["LatentRecord", "note_latent", "record_latents"]
+__all__ = ["LatentRecord", "is_recomputing", "is_recording", "note_latent", "record_latents"]
 
 _active: list["LatentRecord"] = []
 
@@ -84,9 +84,14 @@ def record_latents(model: nn.Module | None = None) -> Iterator[LatentRecord]:
         _active.remove(record)
 
 
+def is_recording() -> bool:
+    """Whether a recorder is open, so that modules may skip what only a receipt needs."""
+    return bool(_active)
+
+
 def note_latent(module: nn.Module, latent: Latent) -> None:
     """Hand a receipt to every open recorder; modules call this once per forward pass."""
-    if not _active or _is_recomputing():
+    if not _active or is_recomputing():
         return
     for record in _active:
         record.add(module, latent)
@@ -106,7 +111,7 @@ def _kl_per_example(latent: Latent, num_examples: int) -> Tensor:
     return per_row.new_zeros(num_examples).index_add(0, latent.example, per_row)
 
 
-def _is_recomputing() -> bool:
+def is_recomputing() -> bool:
     """Whether this forward pass runs inside a backward pass, i.e. activation checkpointing recomputes it."""
     if torch.compiler.is_compiling():
         return False

@@ -10,6 +10,7 @@ from probattn.viz.plots import (
     scatter_plot,
     weights_plot,
 )
+from probattn.viz.uncertainty_plots import reliability_plot, risk_coverage_plot
 
 __all__ = [
     "AlignmentPicture",
@@ -18,8 +19,10 @@ __all__ = [
     "bar_plot",
     "curve_plot",
     "interval_plot",
+    "reliability_plot",
     "render_page",
     "render_table",
+    "risk_coverage_plot",
     "scatter_plot",
     "weights_plot",
 ]

@@ -1,9 +1,9 @@
 """Plots as SVG text. matplotlib is imported when a plot is drawn, not with the package."""
 
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+
+from probattn.viz.figure import COLOURS, new_figure, to_svg
 
 __all__ = [
     "AlignmentPicture",
@@ -14,8 +14,6 @@ __all__ = [
     "scatter_plot",
     "weights_plot",
 ]
-
-_COLOURS = ("#2f5d9b", "#c2572b", "#3a8a5c", "#8b4fa0", "#a3812a", "#3f8f9e", "#b03a5b", "#5f6b7a")
 
 
 @dataclass(frozen=True)
@@ -47,10 +45,10 @@ def curve_plot(
     is_log: bool = False,
 ) -> str:
     """Lines over a common axis; what lies beyond `lowest` or `highest` is cut off, so that late differences show."""
-    figure, axes = _figure(8.4, 4.2)
+    figure, axes = new_figure(8.4, 4.2)
     for number, (name, points) in enumerate(curves.items()):
-        style = ("-", "--", ":")[number // len(_COLOURS) % 3]
-        axes.plot(*zip(*points, strict=True), style, color=_COLOURS[number % len(_COLOURS)], label=name, lw=1.4)
+        style = ("-", "--", ":")[number // len(COLOURS) % 3]
+        axes.plot(*zip(*points, strict=True), style, color=COLOURS[number % len(COLOURS)], label=name, lw=1.4)
     values = [value for points in curves.values() for _, value in points]
     bottom, top = min(values) if lowest is None else lowest, max(values) if highest is None else highest
     if is_log:
@@ -64,18 +62,18 @@ def curve_plot(
         axes.set_ylim(bottom - (margin if lowest is None else 0.0), top + (margin if highest is None else 0.0))
     axes.set(xlabel=x, ylabel=y)
     axes.legend(fontsize=7.5, frameon=False, ncols=1, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    return _to_svg(figure)
+    return to_svg(figure)
 
 
 def scatter_plot(points: Mapping[str, tuple[float, float]], *, x: str, y: str) -> str:
     """Points with a legend; colour and shape together tell them apart."""
-    figure, axes = _figure(8.4, 4.6)
+    figure, axes = new_figure(8.4, 4.6)
     for number, (name, (px, py)) in enumerate(points.items()):
-        marker = "osD^v"[number // len(_COLOURS) % 5]
-        axes.plot(px, py, marker, color=_COLOURS[number % len(_COLOURS)], ms=6, label=name)
+        marker = "osD^v"[number // len(COLOURS) % 5]
+        axes.plot(px, py, marker, color=COLOURS[number % len(COLOURS)], ms=6, label=name)
     axes.set(xlabel=x, ylabel=y)
     axes.legend(fontsize=7.5, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    return _to_svg(figure)
+    return to_svg(figure)
 
 
 def bar_plot(
@@ -85,11 +83,11 @@ def bar_plot(
     names = list(values)
     series = list(dict.fromkeys(key for group in values.values() for key in group))
     height = 0.8 / max(1, len(series))
-    figure, axes = _figure(8.4, 0.9 + 0.24 * len(names) * max(1, len(series)) ** 0.5)
+    figure, axes = new_figure(8.4, 0.9 + 0.24 * len(names) * max(1, len(series)) ** 0.5)
     for j, key in enumerate(series):
         places = [i + j * height for i, name in enumerate(names) if key in values[name]]
         widths = [values[name][key] for name in names if key in values[name]]
-        axes.barh(places, widths, height=height * 0.92, color=_COLOURS[j], label=key)
+        axes.barh(places, widths, height=height * 0.92, color=COLOURS[j], label=key)
     axes.set_yticks([i + height * (len(series) - 1) / 2 for i in range(len(names))], names, fontsize=8)
     axes.invert_yaxis()
     if is_log:
@@ -99,7 +97,7 @@ def bar_plot(
     axes.set(xlabel=x)
     if len(series) > 1:
         axes.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    return _to_svg(figure)
+    return to_svg(figure)
 
 
 def interval_plot(series: Mapping[str, Mapping[str, tuple[float, float]]], *, x: str) -> str:
@@ -110,19 +108,19 @@ def interval_plot(series: Mapping[str, Mapping[str, tuple[float, float]]], *, x:
         x: Label of the axis.
     """
     names = list(dict.fromkeys(name for one in series.values() for name in one))
-    figure, axes = _figure(8.4, 1.0 + 0.3 * len(names))
+    figure, axes = new_figure(8.4, 1.0 + 0.3 * len(names))
     axes.axvline(0.0, color="0.6", lw=1.0)
     for number, (label, intervals) in enumerate(series.items()):
         places = [names.index(name) + 0.22 * (number - (len(series) - 1) / 2) for name in intervals]
         centres, halves = [centre for centre, _ in intervals.values()], [half for _, half in intervals.values()]
         axes.errorbar(
-            centres, places, xerr=halves, fmt="osD^"[number % 4], color=_COLOURS[number], ms=4, lw=1.2, label=label
+            centres, places, xerr=halves, fmt="osD^"[number % 4], color=COLOURS[number], ms=4, lw=1.2, label=label
         )
     axes.set_yticks(range(len(names)), names, fontsize=8)
     axes.set_ylim(len(names) - 0.5, -0.5)  # the first name on top
     axes.set(xlabel=x)
     axes.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    return _to_svg(figure)
+    return to_svg(figure)
 
 
 def weights_plot(pictures: Mapping[str, Sequence[Sequence[float]]], gold: Sequence[int], *, columns: int = 5) -> str:
@@ -147,7 +145,7 @@ def weights_plot(pictures: Mapping[str, Sequence[Sequence[float]]], gold: Sequen
         axes.set_xticks([])
         axes.set_yticks([])
     figure.tight_layout()
-    return _to_svg(figure)
+    return to_svg(figure)
 
 
 def alignment_plot(pictures: Sequence[AlignmentPicture], *, columns: int = 2) -> str:
@@ -183,29 +181,4 @@ def alignment_plot(pictures: Sequence[AlignmentPicture], *, columns: int = 2) ->
         axes.set_yticks(range(len(picture.target)), picture.target, fontsize=9)
         axes.tick_params(length=0)
     figure.tight_layout()
-    return _to_svg(figure)
-
-
-def _figure(width: float, height: float) -> tuple[Any, Any]:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(width, height))
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(alpha=0.25)
-    axes.set_axisbelow(True)
-    return figure, axes
-
-
-def _to_svg(figure: Any) -> str:
-    import matplotlib
-    import matplotlib.pyplot as plt
-
-    buffer = io.StringIO()
-    with matplotlib.rc_context({"svg.hashsalt": "probattn", "svg.fonttype": "path"}):
-        figure.savefig(buffer, format="svg", bbox_inches="tight", metadata={"Date": None})
-    plt.close(figure)
-    text = buffer.getvalue()
-    return text[text.index("<svg") :]
+    return to_svg(figure)

@@ -1,0 +1,193 @@
+"""Running a model several times over the same inputs, each time with other random numbers.
+
+Sizes: K draws, N examples.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from probattn.core.noise import fold_seed
+from probattn.nn.dropout import drops, evaluating
+from probattn.nn.sampling import Switchable, sampling
+from probattn.nn.sharing import generator_states, gpu_indices, have_moved, shared_prefix
+
+__all__ = ["Drawing"]
+
+Made = TypeVar("Made")
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """How outputs are drawn from a model.
+
+    Attributes:
+        model: Any module.
+        draws: K, at least 2; of no effect where neither noise nor dropout is on: then there is one pass.
+        noise: Draw attention weights in every module that can; otherwise all use plug-in weights.
+        dropout: Draw dropout masks in every module that `drops`.
+        seed: Of all noise.
+        share: Compute what comes before the first random number once for all draws.
+    """
+
+    model: nn.Module
+    draws: int
+    noise: bool
+    dropout: bool
+    seed: int
+    share: bool
+
+    def __post_init__(self) -> None:
+        name = type(self.model).__name__
+        if self.is_random and self.draws < 2:
+            raise ValueError(f"expected at least 2 draws, got {self.draws}; one draw has no spread, 20 are usual")
+        if self.noise and not any(_can_draw(module) for module in self.model.modules()):
+            raise ValueError(
+                f"expected random attention in {name} for noise=True, got none; convert it with "
+                "probattn.make_stochastic, or pass noise=False, dropout=True for dropout alone"
+            )
+        if self.dropout and not any(drops(module) for module in self.model.modules()):
+            raise ValueError(f"expected dropout in {name} for dropout=True, got none; pass dropout=False")
+
+    @property
+    def is_random(self) -> bool:
+        """Whether draws differ."""
+        return self.noise or self.dropout
+
+    def of_batches(
+        self, inputs: Any, batch_size: int | None, output: Callable[[Any], Tensor], use: Callable[[Tensor], Made]
+    ) -> list[Made]:
+        """Run the model over all batches.
+
+        Modes, switches and torch's generators are as before when this ends.
+
+        Args:
+            inputs: A tensor, a tuple or list of positional arguments, or a mapping of keyword arguments.
+            batch_size: Examples in a batch, along the first axis of all tensors; None: one batch.
+            output: From what the model returns to a tensor (n, ...).
+            use: What to make of the outputs (K, n, ...) of a batch.
+
+        Returns:
+            What was made, batch by batch.
+        """
+        gpus = gpu_indices(self.model)
+        with (
+            torch.inference_mode(False),  # its tensors do not tell whether they were written to
+            torch.no_grad(),
+            torch.random.fork_rng(devices=gpus),
+            evaluating(self.model, dropout=self.dropout),
+            _switched(self.model, self.noise),
+        ):
+            return [use(self._outputs(batch, start, output)) for start, batch in _batches(inputs, batch_size)]
+
+    def _outputs(self, batch: "_Arguments", start: int, output: Callable[[Any], Tensor]) -> Tensor:
+        gpus = gpu_indices(self.model)
+        num_draws = self.draws if self.is_random else 1
+        drawn: list[Tensor] = []
+        with shared_prefix(self.model) if self.share and num_draws > 1 else nullcontext():
+            for number in range(num_draws):
+                _seed_generators(_draw_seed(self.seed, number, start), gpus)
+                before = generator_states(gpus)
+                drawn.append(output(self.model(*batch.positional, **batch.named)))
+                if self.is_random and not have_moved(before, gpus):
+                    raise ValueError(
+                        f"expected random numbers in the forward pass of {type(self.model).__name__}, got none; is the "
+                        "module with random attention or dropout called in it?"
+                    )
+                _require_numbers(drawn[-1], number)
+        return torch.stack(drawn)
+
+
+@dataclass(frozen=True)
+class _Arguments:
+    positional: tuple[Any, ...]
+    named: dict[str, Any]
+
+    @classmethod
+    def of(cls, inputs: Any) -> "_Arguments":
+        """From a tensor, positional arguments or keyword arguments."""
+        if isinstance(inputs, Mapping):
+            found = cls((), dict(inputs))
+        else:
+            found = cls(tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,), {})
+        shapes = [tuple(tensor.shape) for tensor in found.tensors]
+        if not (found.positional or found.named) or any(shape[:1] == (0,) for shape in shapes):
+            raise ValueError(f"expected at least one example, got inputs of shapes {shapes}; leave out empty batches")
+        return found
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        leaves = pytree.tree_leaves((self.positional, self.named))
+        return [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+
+    def rows(self, start: int, end: int) -> "_Arguments":
+        """These rows of all tensors."""
+        positional, named = pytree.tree_map_only(Tensor, lambda x: x[start:end], (self.positional, self.named))
+        return _Arguments(positional, named)
+
+
+def _batches(inputs: Any, batch_size: int | None) -> Iterator[tuple[int, _Arguments]]:
+    """Batches with the number of their first example."""
+    arguments = _Arguments.of(inputs)
+    if batch_size is None:
+        yield 0, arguments
+        return
+    if batch_size < 1:
+        raise ValueError(f"expected a batch_size of at least 1, got {batch_size}; None runs all examples at once")
+    lengths = {tensor.shape[0] if tensor.dim() else 0 for tensor in arguments.tensors}
+    if len(lengths) != 1 or 0 in lengths:
+        raise ValueError(
+            "expected inputs with one row for each example, to split them into batches, got tensors of shapes "
+            f"{[tuple(tensor.shape) for tensor in arguments.tensors]}; pass batch_size=None"
+        )
+    (length,) = lengths
+    for start in range(0, length, batch_size):
+        yield start, arguments.rows(start, start + batch_size)
+
+
+@contextmanager
+def _switched(model: nn.Module, noise: bool) -> Iterator[None]:
+    """The sampling switch of all modules; those that draw take a new seed from torch's generator in every call.
+
+    A module may be called several times in a pass, and its draws must differ then. Those that do not draw get a fixed
+    seed, or they would take one too and look random.
+    """
+    modules = [module for module in model.modules() if isinstance(module, Switchable)]
+    with sampling(model, noise, seed=0) if modules else nullcontext():
+        for module in modules:
+            if noise and _can_draw(module):
+                module.sampling_seed = None
+        yield
+
+
+def _can_draw(module: nn.Module) -> bool:
+    return isinstance(module, Switchable) and getattr(module, "family", module) is not None
+
+
+def _draw_seed(seed: int, number: int, start: int) -> int:
+    """Of one draw of one batch."""
+    return int(fold_seed(fold_seed(torch.tensor(seed), number), start))
+
+
+def _seed_generators(seed: int, gpus: Sequence[int]) -> None:
+    """Like `torch.manual_seed`, which would reach devices whose state is not restored."""
+    torch.default_generator.manual_seed(seed)
+    for index in gpus:
+        torch.cuda.default_generators[index].manual_seed(seed)
+
+
+def _require_numbers(outputs: Tensor, number: int) -> None:
+    if not isinstance(outputs, Tensor) or not outputs.is_floating_point() or outputs.dim() == 0:
+        kind = f"{outputs.dtype} {tuple(outputs.shape)}" if isinstance(outputs, Tensor) else type(outputs).__name__
+        raise TypeError(f"expected floating-point outputs of shape (N, ...), got {kind}; choose them with output=")
+    is_bad = outputs.isnan().flatten(1).any(dim=-1) if outputs.dim() > 1 else outputs.isnan()
+    if is_bad.any():
+        raise ValueError(
+            f"expected outputs without NaN, got NaN for {int(is_bad.sum())} of {len(outputs)} examples in draw "
+            f"{number}; look for it in the inputs and in the model's weights"
+        )
