@@ -1,5 +1,6 @@
 """The names at the top of the package, and hard attention through them."""
 
+import importlib
 import importlib.metadata
 import itertools
 import subprocess
@@ -36,9 +37,13 @@ def test_every_name_is_there_once() -> None:
 def test_names_are_those_of_the_packages() -> None:
     """Nothing is defined here: each name is the object of the package that made it."""
     from probattn import core, distributions, loading, nn
+    from probattn.integrations import conversion
 
+    predicting = importlib.import_module("probattn.predict")  # the name in the façade is the function
     for name in set(probattn.__all__) - {"__version__"}:
-        sources = [package for package in (core, distributions, loading, nn) if name in package.__all__]
+        sources = [
+            package for package in (core, distributions, loading, nn, predicting, conversion) if name in package.__all__
+        ]
         assert len(sources) == 1, name
         assert getattr(probattn, name) is getattr(sources[0], name), name
 

@@ -45,6 +45,7 @@ from probattn.distributions import (
     StraightThroughGumbel,
     Weibull,
 )
+from probattn.integrations.conversion import load_stochastic, make_stochastic, undo
 from probattn.loading import load
 from probattn.nn import (
     Attention,
@@ -65,6 +66,7 @@ from probattn.nn import (
     scaled_dot_product_attention,
     set_sampling,
 )
+from probattn.predict import Prediction, predict
 
 __version__ = "0.1.0"
 
@@ -104,6 +106,7 @@ __all__ = [
     "MultiheadAttention",
     "NoBaseline",
     "Pathwise",
+    "Prediction",
     "RunningMean",
     "ScoreFunction",
     "Segments",
@@ -120,8 +123,12 @@ __all__ = [
     "__version__",
     "content_checks",
     "load",
+    "load_stochastic",
+    "make_stochastic",
+    "predict",
     "record_latents",
     "sampling",
     "scaled_dot_product_attention",
     "set_sampling",
+    "undo",
 ]

@@ -1,3 +1,3 @@
-"""Random attention inside other libraries' models; each module here needs an extra and is imported by its own name."""
+"""Random attention inside other libraries' models; `pyg` and `transformers` need an extra each, `conversion` none."""
 
 __all__: list[str] = []

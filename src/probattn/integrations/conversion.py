@@ -1,0 +1,141 @@
+"""One verb for other people's models: make their attention stochastic, and give the original back.
+
+Nothing here imports an optional library before it is needed.
+"""
+
+import sys
+from collections.abc import Iterable
+from os import PathLike
+from typing import Any, TypeVar
+
+from torch import nn
+
+from probattn.core.schedules import Schedule
+from probattn.distributions import Family
+from probattn.integrations import torch_modules
+from probattn.integrations.places import Only
+from probattn.integrations.priors import PriorRecipe
+from probattn.integrations.settings import KlUnit
+
+__all__ = ["load_stochastic", "make_stochastic", "undo"]
+
+Model = TypeVar("Model", bound=nn.Module)
+
+
+def make_stochastic(
+    model: Model,
+    family: Family | None = None,
+    prior: PriorRecipe | None = "contextual",
+    *,
+    layers: Iterable[int] | None = None,
+    heads: Iterable[int] | None = None,
+    only: Only = "all",
+    kl_weight: Schedule | float | None = None,
+    kl_per: KlUnit | None = None,
+) -> Model:
+    """Give a model random attention weights, in place.
+
+    Models of Hugging Face `transformers`, and any module that contains `torch.nn.MultiheadAttention` or torch's
+    transformer layers. Whether attention draws is then a switch of its own (`probattn.sampling`), independent of
+    `train()` and `eval()`; while it is off, the model computes what it computed with eager attention, bit for bit.
+
+    A model of `transformers` gets its KL into its loss. While it trains, its output has two entries more: `kl`, nats
+    per example, summed over layers, heads and queries; and `kl_cost`, the weighted mean that was added to `loss`. In
+    evaluation `loss` is the original's, and no KL is computed unless `record_latents` is open. Other models return
+    what they returned; `record_latents` collects their KL.
+
+    An optimizer has to be built afterwards: a contextual prior has parameters.
+
+    Args:
+        model: The model.
+        family: Of the weights. Default: Weibull(10.0, anchor="softmax"). `anchor="exp"` makes the KL explode on the
+            scores of pretrained models, and gets a warning.
+        prior: "contextual" (from the keys, BAM's WC and LC), "fixed" (all keys alike), a prior family such as
+            GammaPrior(rate=0.1), a function from a `Place` to a prior, or None for no KL.
+        layers: Numbers of the layers, from 0, in each encoder and decoder; -1 is the last. Default: all.
+        heads: Numbers of the heads, in each of these layers; models of `transformers` only. Default: all.
+        only: "self", "cross" or "all".
+        kl_weight: Weight of the KL in the loss: a number, or a schedule over steps, see `KlSchedule` and
+            `set_kl_step`. Default: 1. Models of `transformers` only.
+        kl_per: "weight" divides an example's KL by its number of attention weights (pairs of a query and a key that
+            it may see, in all layers and heads), which does not depend on the size of the model; "example" takes all
+            of it, as the ELBO does, which swamps a likelihood unless `kl_weight` is tiny. Default: "weight". Models
+            of `transformers` only.
+
+    Returns:
+        The same model.
+
+    Raises:
+        ValueError: If there is no attention that can be reached, or an argument does not fit the model.
+
+    Example:
+        >>> import torch, probattn
+        >>> layer = torch.nn.TransformerEncoderLayer(8, 2, batch_first=True)
+        >>> model = probattn.make_stochastic(torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False))
+        >>> with probattn.record_latents(model) as record:
+        ...     _ = model(torch.ones(3, 5, 8))
+        >>> record.kl().shape, record.names
+        (torch.Size([3]), ['layers.0.self_attn', 'layers.1.self_attn'])
+    """
+    if _is_pretrained(model):
+        from probattn.integrations import transformers
+
+        weight: Schedule | float = 1.0 if kl_weight is None else kl_weight
+        unit: KlUnit = "weight" if kl_per is None else kl_per
+        pretrained: Any = model
+        transformers.make_stochastic(
+            pretrained, family, prior, layers=layers, heads=heads, only=only, kl_weight=weight, kl_per=unit
+        )
+        return model
+    given = {"heads": heads, "kl_weight": kl_weight, "kl_per": kl_per}
+    unknown = [name for name, value in given.items() if value is not None]
+    if unknown:
+        raise ValueError(
+            f"{', '.join(unknown)} can be chosen for models of transformers only; {type(model).__name__} returns no "
+            "loss of its own: collect its KL with probattn.record_latents and weigh it there"
+        )
+    torch_modules.make_stochastic(model, family, prior, layers=layers, only=only)
+    return model
+
+
+def undo(model: Model) -> Model:
+    """Give the original back: attention, `forward`, parameters and configuration. Trained weights stay.
+
+    Args:
+        model: What `make_stochastic` converted.
+
+    Returns:
+        The same model.
+
+    Raises:
+        ValueError: If there is nothing to undo.
+    """
+    if any("stochastic_forward" in module.__dict__ for module in model.modules()):
+        from probattn.integrations import transformers
+
+        transformers.undo(model)
+    else:
+        torch_modules.undo(model)
+    return model
+
+
+def load_stochastic(path: str | PathLike[str], *, prior: PriorRecipe | None = None, **kwargs: Any) -> Any:
+    """A converted model of `transformers` from the folder that its `save_pretrained` wrote.
+
+    Args:
+        path: The folder, or a name on a hub.
+        prior: The function that made the priors, where one did; it cannot be saved.
+        **kwargs: `model_class`, where the configuration does not name it; and what `from_pretrained` takes.
+
+    Returns:
+        The model, converted as it was, with the weights of its priors.
+    """
+    from probattn.integrations import transformers
+
+    return transformers.load_stochastic(path, prior=prior, **kwargs)
+
+
+def _is_pretrained(model: nn.Module) -> bool:
+    """Whether it is a model of transformers; if so, that library was imported by whoever made it."""
+    library = sys.modules.get("transformers.modeling_utils")
+    return library is not None and isinstance(model, library.PreTrainedModel)

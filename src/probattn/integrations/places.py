@@ -1,0 +1,123 @@
+"""Where attention stands in someone else's model, and which of these places are to become stochastic."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import nn
+
+__all__ = ["Kind", "Only", "Place", "check_heads", "choose", "kind_of", "number_places"]
+
+Kind = Literal["self", "cross"]
+"""Self-attention, or attention of a decoder to an encoder."""
+
+Only = Literal["self", "cross", "all"]
+"""Which kinds are converted."""
+
+_CROSS = re.compile(r"cross|encdec|encoder_attn", re.IGNORECASE)
+_DECODER = re.compile(r"(?:^|\.)decoder(?:\.|$)")
+_FIRST_NUMBER = re.compile(r"(?:^|\.)\d+(?:\.|$)")
+
+
+@dataclass(frozen=True)
+class Place:
+    """One attention module of a model: what a prior may be built from.
+
+    Attributes:
+        path: Of the module in the model; the name of its site in receipts.
+        kind: Self- or cross-attention.
+        number: Of the layer: 0, 1, ... among the places of one kind in one stack (an encoder, a decoder).
+        num_heads: Query heads.
+        head_dim: Width of one key.
+        is_causal: Whether a query may look at no later key.
+    """
+
+    path: str
+    kind: Kind
+    number: int
+    num_heads: int
+    head_dim: int
+    is_causal: bool = False
+
+    @property
+    def is_decoder(self) -> bool:
+        """Whether a part of the path is called decoder."""
+        return _DECODER.search(self.path) is not None
+
+
+def kind_of(path: str, module: nn.Module) -> Kind:
+    """Self or cross, from what libraries call them: `crossattention`, `EncDecAttention`, `encoder_attn`, ...
+
+    Args:
+        path: Of the module.
+        module: The module, which may say it itself (`is_cross_attention`).
+    """
+    said = getattr(module, "is_cross_attention", None)
+    if isinstance(said, bool):
+        return "cross" if said else "self"
+    nearby = [*path.split(".")[-2:], type(module).__name__]
+    return "cross" if any(_CROSS.search(name) for name in nearby) else "self"
+
+
+def number_places(found: Iterable[tuple[str, Kind]]) -> list[int]:
+    """The layer number of each (path, kind): a count within one kind and one stack.
+
+    Example:
+        >>> number_places([("encoder.layer.0.attn", "self"), ("encoder.layer.1.attn", "self"), ("head", "self")])
+        [0, 1, 0]
+    """
+    seen: Counter[tuple[str, Kind]] = Counter()
+    numbers = []
+    for path, kind in found:
+        stack = _FIRST_NUMBER.split(path, maxsplit=1)[0]
+        numbers.append(seen[stack, kind])
+        seen[stack, kind] += 1
+    return numbers
+
+
+def choose(places: Sequence[Place], layers: Iterable[int] | None, only: Only) -> list[Place]:
+    """The places that are to become stochastic.
+
+    Args:
+        places: All of them.
+        layers: Layer numbers; negative ones count from the end of each stack. None: all layers.
+        only: The kind.
+
+    Raises:
+        ValueError: If nothing is left, or a number names no layer.
+    """
+    if only not in ("self", "cross", "all"):
+        raise ValueError(f"only must be 'self', 'cross' or 'all', got {only!r}")
+    left = [place for place in places if only in ("all", place.kind)]
+    if not left:
+        raise ValueError(f"the model has no {only}-attention, only {places[0].kind}-attention")
+    if layers is None:
+        return left
+    numbers = list(layers)
+    depth = 1 + max(place.number for place in left)
+    wrong = [number for number in numbers if not (isinstance(number, int) and -depth <= number < depth)]
+    if wrong or not numbers:
+        raise ValueError(f"layers must be numbers from {-depth} to {depth - 1}, at least one; got {numbers}")
+    depths = Counter(_stack(place) for place in left)
+    return [place for place in left if place.number in {n if n >= 0 else depths[_stack(place)] + n for n in numbers}]
+
+
+def check_heads(heads: Iterable[int] | None, places: Sequence[Place]) -> tuple[int, ...] | None:
+    """Head numbers in order, without repetition; None for all of them.
+
+    Raises:
+        ValueError: If a number names no head of one of the places.
+    """
+    if heads is None:
+        return None
+    numbers = sorted(set(heads))
+    fewest = min(place.num_heads for place in places)
+    if not numbers or numbers[0] < 0 or numbers[-1] >= fewest:
+        raise ValueError(f"heads must be numbers from 0 to {fewest - 1}, at least one; got {numbers}")
+    return tuple(numbers)
+
+
+def _stack(place: Place) -> tuple[str, Kind]:
+    return _FIRST_NUMBER.split(place.path, maxsplit=1)[0], place.kind

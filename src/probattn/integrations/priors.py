@@ -1,0 +1,105 @@
+"""Priors for the places of a model from one short description.
+
+For pretrained models the numbers follow BAM's fine-tuning runs (Sec. 4.5): rate 1e-2 and five hidden units.
+"""
+
+import warnings
+from collections.abc import Callable
+from typing import Literal
+
+from probattn.distributions import (
+    Categorical,
+    Family,
+    GammaPrior,
+    Lognormal,
+    LognormalPrior,
+    PriorFamily,
+    Weibull,
+)
+from probattn.integrations.places import Place
+from probattn.nn.conditionals import Conditional, KeyPrior, Uniform
+
+__all__ = ["PriorRecipe", "check_family", "default_family", "make_prior"]
+
+PriorRecipe = Literal["contextual", "fixed"] | PriorFamily | Callable[[Place], Conditional]
+"""A prior for every place: "contextual" computes it from the keys (`KeyPrior`), "fixed" takes every key alike
+(`Uniform`), a prior family such as `GammaPrior(rate=0.1)` is contextual with that family, and a function makes a prior
+from a `Place`."""
+
+_HIDDEN_DIM = 5
+_RATE = 1e-2
+
+
+def default_family() -> Family:
+    """Weibull weights with the softmax anchor, which scores of pretrained models need."""
+    return Weibull(concentration=10.0, anchor="softmax")
+
+
+def check_family(family: object, prior: object) -> None:
+    """Refuse what is no family, and warn where exp(scores) of a pretrained model would enter a KL.
+
+    Raises:
+        TypeError: If it is no family.
+        ValueError: If its draws have no gradient, for which a model that is not ours gives no credit.
+    """
+    if not isinstance(family, Family):
+        raise TypeError(f"family must be e.g. probattn.Weibull(10.0, anchor='softmax'), got {family!r}")
+    if isinstance(family, Categorical):
+        raise ValueError(
+            "Categorical makes hard choices, which no gradient passes; use StraightThroughGumbel or GumbelSoftmax"
+        )
+    if prior is not None and getattr(family, "anchor", "softmax") == "exp":
+        warnings.warn(
+            "anchor='exp' puts exp(scores) into the KL, which pretrained scores make astronomically large; "
+            "use anchor='softmax' unless that is what you want to see",
+            stacklevel=4,
+        )
+
+
+def make_prior(recipe: PriorRecipe | None, family: Family, place: Place) -> Conditional | None:
+    """The prior of one place.
+
+    Args:
+        recipe: See `PriorRecipe`. None: no prior, no KL.
+        family: Of the posterior; "contextual" and "fixed" choose the prior's family by it.
+        place: Where the prior is for.
+
+    Raises:
+        ValueError: If the recipe has no meaning, or none for this family.
+        TypeError: If a function made something else than a prior.
+    """
+    if recipe is None:
+        return None
+    if isinstance(recipe, PriorFamily):
+        return _key_prior(recipe, place)
+    if recipe == "contextual":
+        return _key_prior(_matching(family), place)
+    if recipe == "fixed":
+        return Uniform(_matching(family))
+    if not callable(recipe):
+        raise ValueError(
+            "prior must be 'contextual', 'fixed', a prior family such as GammaPrior(rate=0.01), a function from a "
+            f"place to a prior, or None; got {recipe!r}"
+        )
+    made = recipe(place)
+    if not isinstance(made, Conditional):
+        raise TypeError(f"the function given as prior must return e.g. a KeyPrior, it returned {made!r}")
+    return made
+
+
+def _key_prior(family: PriorFamily, place: Place) -> KeyPrior:
+    # What a causal query may not see must not enter its prior, not even through the sum of a softmax.
+    normalises: Literal["memory", "set"] = "set" if place.is_causal else "memory"
+    return KeyPrior(place.head_dim, family, hidden_dim=_HIDDEN_DIM, normalises=normalises)
+
+
+def _matching(family: Family) -> PriorFamily:
+    if isinstance(family, Weibull):
+        return GammaPrior(rate=_RATE)
+    if isinstance(family, Lognormal):
+        # With E[S] = softmax(scores) the prior has to stand where log S does, as in BAM's released code.
+        return LognormalPrior(location="log_psi" if family.anchor == "softmax" else "psi")
+    raise ValueError(
+        f"'contextual' and 'fixed' know priors of Weibull and Lognormal weights, not of {type(family).__name__}; "
+        "pass a function, e.g. prior=lambda place: KeyPrior(place.head_dim, ...)"
+    )

@@ -1,0 +1,105 @@
+"""What a conversion was asked for, as a record that a configuration file can hold."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from probattn.core import schedules
+from probattn.core.schedules import Constant, Schedule
+from probattn.distributions import Family, PriorFamily, families
+from probattn.integrations.places import Only
+from probattn.integrations.priors import PriorRecipe
+
+__all__ = ["KlUnit", "Settings", "from_plain", "to_plain"]
+
+KlUnit = Literal["weight", "example"]
+"""What the KL in the loss is counted per: an attention weight (a pair of a query and a key that it may see, in one head
+of one layer), or an example."""
+
+# What stands in a file where a function was given, which a file cannot hold.
+_FUNCTION = "a function"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The arguments of a conversion.
+
+    Attributes:
+        family: Of the weights.
+        prior: See `PriorRecipe`.
+        layers: Layer numbers; None for all.
+        heads: Head numbers; None for all.
+        only: Which kind of attention.
+        kl_weight: Of the KL in the loss, as a function of the step.
+        kl_per: The unit of that KL.
+    """
+
+    family: Family
+    prior: PriorRecipe | None = None
+    layers: tuple[int, ...] | None = None
+    heads: tuple[int, ...] | None = None
+    only: Only = "all"
+    kl_weight: Schedule = field(default_factory=Constant)
+    kl_per: KlUnit = "weight"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.kl_weight, Schedule):
+            raise TypeError(
+                f"kl_weight must be a number or a schedule such as Linear(0, 1, steps=100), got {self.kl_weight!r}"
+            )
+        if self.kl_per not in ("weight", "example"):
+            raise ValueError(f"kl_per must be 'weight' or 'example', got {self.kl_per!r}")
+
+
+def to_plain(settings: Settings) -> dict[str, Any]:
+    """Dictionaries, lists, numbers and strings that JSON can hold."""
+    return {item.name: _encode(getattr(settings, item.name)) for item in fields(settings)}
+
+
+def from_plain(plain: Mapping[str, Any], *, prior: PriorRecipe | None = None) -> Settings:
+    """Settings from what `to_plain` gave.
+
+    Args:
+        plain: Its result.
+        prior: The function that made the priors, where one did.
+
+    Raises:
+        ValueError: If such a function is missing, or a class has a name that this release does not know.
+    """
+    values = {name: _decode(value) for name, value in plain.items()}
+    if values["prior"] == _FUNCTION:
+        if prior is None:
+            raise ValueError("the priors of this model were made by a function; pass it again, as prior=...")
+        values["prior"] = prior
+    for name in ("layers", "heads"):
+        values[name] = None if values[name] is None else tuple(values[name])
+    return Settings(**values)
+
+
+def _encode(value: Any) -> Any:
+    if isinstance(value, Family | PriorFamily | Schedule) and is_dataclass(value):
+        return {
+            "class": type(value).__name__,
+            **{item.name: _encode(getattr(value, item.name)) for item in fields(value)},
+        }
+    if isinstance(value, Tensor):
+        return {"class": "Tensor", "values": value.detach().tolist()}
+    if isinstance(value, tuple):
+        return list(value)
+    return _FUNCTION if callable(value) else value
+
+
+def _decode(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        return value
+    arguments = {name: _decode(item) for name, item in value.items() if name != "class"}
+    name = value["class"]
+    if name == "Tensor":
+        return torch.tensor(arguments["values"])
+    for module in (families, schedules):
+        if name in module.__all__:
+            return getattr(module, name)(**arguments)
+    raise ValueError(f"{name!r} is no family, prior family or schedule of this release of probattn")

@@ -1,0 +1,148 @@
+"""Convert models that are built from `torch.nn.MultiheadAttention` or torch's transformer layers, and back."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Self
+
+from torch import Tensor, nn
+
+from probattn.distributions import Family
+from probattn.integrations.places import Kind, Only, Place, choose, kind_of, number_places
+from probattn.integrations.priors import PriorRecipe, check_family, default_family, make_prior
+from probattn.nn.conditionals import Conditional
+from probattn.nn.multihead import MultiheadAttention
+from probattn.nn.recording import is_recording
+
+__all__ = ["ConvertedMultiheadAttention", "make_stochastic", "undo"]
+
+
+class ConvertedMultiheadAttention(MultiheadAttention):
+    """A stochastic stand-in for one `nn.MultiheadAttention`, with whose parameters it works.
+
+    Because parameters are shared and not copied, an optimizer that holds them stays valid, and `undo` only has to put
+    the original back. While nothing is drawn or recorded, the original itself runs. Made by `convert`.
+    """
+
+    original: nn.MultiheadAttention
+
+    @classmethod
+    def convert(cls, module: nn.MultiheadAttention, family: Family, *, prior: Conditional | None, name: str) -> Self:
+        """The stand-in of a module.
+
+        Args:
+            module: The original.
+            family: Of the weights.
+            prior: None for no KL.
+            name: Of the site in receipts.
+        """
+        own = cls.from_torch(module, family=family, prior=prior, name=name)
+        if prior is not None:
+            prior.to(device=module.out_proj.weight.device, dtype=module.out_proj.weight.dtype)
+        for key, parameter in module.named_parameters(recurse=False):
+            setattr(own, key, parameter)
+        own.out_proj = module.out_proj
+        own.__dict__["original"] = module  # not a child: its parameters would be listed twice
+        return own
+
+    def forward(self, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
+        """Attend; arguments and result as for `torch.nn.MultiheadAttention.forward`."""
+        if self.is_sampling or is_recording():
+            return super().forward(*args, **kwargs)
+        result: tuple[Tensor, Tensor | None] = self.original(*args, **kwargs)
+        return result
+
+    def give_back(self) -> nn.MultiheadAttention:
+        """The original, with the weights as they are now."""
+        for key, parameter in self.named_parameters(recurse=False):
+            setattr(self.original, key, parameter)
+        self.original.out_proj = self.out_proj
+        return self.original
+
+    def train(self, mode: bool = True) -> Self:
+        """Switch dropout, in the original too."""
+        if "original" in self.__dict__:
+            self.original.train(mode)
+        return super().train(mode)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Move to a device or dtype; torch may make new parameters for that, which the original then takes too."""
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        if "original" in self.__dict__:
+            self.give_back()
+        return self
+
+
+def make_stochastic(
+    model: nn.Module,
+    family: Family | None = None,
+    prior: PriorRecipe | None = "contextual",
+    *,
+    layers: Iterable[int] | None = None,
+    only: Only = "all",
+) -> None:
+    """`probattn.make_stochastic` for a model with torch's own attention; see there."""
+    family = default_family() if family is None else family
+    check_family(family, prior)
+    found = _find(model)
+    chosen = choose(list(found), None if layers is None else list(layers), only)
+    converted: dict[nn.Module, ConvertedMultiheadAttention] = {}  # a module that stands in two places stays one
+    for place in chosen:
+        module = found[place]
+        if module not in converted:
+            own_prior = make_prior(prior, family, place)
+            converted[module] = ConvertedMultiheadAttention.convert(module, family, prior=own_prior, name=place.path)
+    for place in chosen:
+        model.set_submodule(place.path, converted[found[place]])
+
+
+def undo(model: nn.Module) -> None:
+    """Put the original modules back; trained weights stay.
+
+    Raises:
+        ValueError: If there is nothing to undo.
+    """
+    found = [
+        (path, module)
+        for path, module in model.named_modules(remove_duplicate=False)
+        if isinstance(module, ConvertedMultiheadAttention)
+    ]
+    if not found:
+        raise ValueError(f"{type(model).__name__} was not converted: there is nothing to undo")
+    for path, module in found:
+        model.set_submodule(path, module.give_back())
+
+
+def _find(model: nn.Module) -> dict[Place, nn.MultiheadAttention]:
+    named = dict(model.named_modules(remove_duplicate=False))
+    if any(isinstance(module, ConvertedMultiheadAttention) for module in named.values()):
+        raise ValueError(f"{type(model).__name__} has stochastic attention already; undo(model) first")
+    found = {path: module for path, module in named.items() if type(module) is nn.MultiheadAttention}
+    if not found:
+        raise ValueError(
+            f"{type(model).__name__} has no torch.nn.MultiheadAttention and is no model of transformers, so there is "
+            "no attention that make_stochastic knows; use probattn.MultiheadAttention or "
+            "probattn.scaled_dot_product_attention in its code"
+        )
+    if "" in found:
+        raise ValueError(
+            "a MultiheadAttention cannot be replaced inside itself; use probattn.MultiheadAttention.from_torch"
+        )
+    kinds = [(path, _kind(path, named)) for path in found]
+    return {
+        Place(path, kind, number, module.num_heads, module.head_dim, is_causal=_is_causal(path, named)): module
+        for (path, kind), number, module in zip(kinds, number_places(kinds), found.values(), strict=True)
+    }
+
+
+def _kind(path: str, named: dict[str, nn.Module]) -> Kind:
+    if isinstance(_parent(path, named), nn.TransformerDecoderLayer):
+        return "cross" if path.endswith("multihead_attn") else "self"
+    return kind_of(path, named[path])
+
+
+def _is_causal(path: str, named: dict[str, nn.Module]) -> bool:
+    """Whether torch's layers give it a causal mask; in other layers nobody can tell."""
+    return isinstance(_parent(path, named), nn.TransformerDecoderLayer) and path.endswith("self_attn")
+
+
+def _parent(path: str, named: dict[str, nn.Module]) -> nn.Module:
+    return named[path.rpartition(".")[0]]

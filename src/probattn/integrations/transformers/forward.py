@@ -1,0 +1,146 @@
+"""What stands in for `forward` of a converted model: it adds the KL to the loss and returns it.
+
+Inside the model, so that data parallelism, compilation and a Trainer see one output and nothing on the side.
+"""
+
+import inspect
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.utils import ModelOutput
+
+from probattn.integrations.settings import Settings
+from probattn.integrations.transformers.attention import IMPLEMENTATION, StochasticAttention
+from probattn.integrations.transformers.calls import ForwardCall, open_call
+from probattn.integrations.transformers.outputs import add_kl, prepare_outputs
+
+__all__ = ["StochasticForward", "conversion_of", "kl_weight", "set_kl_step"]
+
+_IGNORED_LABEL = -100  # transformers' sign for a target that does not count
+
+
+class StochasticForward:
+    """The `forward` of a converted model, and what `undo` needs to know.
+
+    Args:
+        model: The model.
+        settings: Of the conversion.
+    """
+
+    def __init__(self, model: PreTrainedModel, settings: Settings):
+        self.model = model
+        self.settings = settings
+        self.sites = [module for module in model.modules() if isinstance(module, StochasticAttention)]
+        self.inner = model.__dict__.get("forward")  # someone else's, e.g. that of a model spread over devices
+        self.names = [name for name in inspect.signature(type(model).forward).parameters if name != "self"]
+        self.configs: list[Any] = []  # of attention modules that have a site
+        self.implementations: list[tuple[Any, str | None]] = []  # of every configuration, before the conversion
+        prepare_outputs(model)
+        self.set_step(0)
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        """That of the model's own `forward`: a Trainer reads the names of its arguments."""
+        parameters = list(inspect.signature(type(self.model).forward).parameters.values())[1:]
+        return inspect.Signature(parameters)
+
+    def set_step(self, step: int) -> None:
+        """Take the KL weight of a step."""
+        # A tensor, since compiled code is compiled again for every new value of a float.
+        self.kl_weight = torch.tensor(float(self.settings.kl_weight(step)))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Arguments and result of the model's own `forward`; see `make_stochastic` for what is added."""
+        self._check_implementation()
+        arguments = {**dict(zip(self.names, args, strict=False)), **kwargs}
+        config = self.model.config
+        is_tuple = arguments.get("return_dict") is False or not getattr(config, "return_dict", True)
+        call = ForwardCall(needs_weights=bool(arguments.get("output_attentions")), num_past=self._num_past(arguments))
+        if is_tuple and "return_dict" not in self.names[: len(args)]:
+            kwargs = {**kwargs, "return_dict": True}
+        with open_call(call):
+            if self.inner is None:
+                outputs = type(self.model).forward(self.model, *args, **kwargs)
+            else:
+                outputs = self.inner(*args, **kwargs)
+        if call.receipts:
+            self._check(call, outputs)
+            main = arguments.get(self.model.main_input_name)
+            num_examples = main.shape[0] if isinstance(main, Tensor) else None
+            outputs = self._with_kl(outputs, *call.totals(self._decoder_queries(arguments), num_examples))
+        return outputs.to_tuple() if is_tuple and isinstance(outputs, ModelOutput) else outputs
+
+    def _with_kl(self, outputs: ModelOutput, kl: Tensor, num_weights: Tensor) -> ModelOutput:
+        per_unit = kl / num_weights.clamp(min=1.0) if self.settings.kl_per == "weight" else kl
+        cost = self.kl_weight.to(kl.device) * per_unit.mean()
+        return add_kl(outputs, kl, cost, adds_to_loss=self.model.training)
+
+    def _check(self, call: ForwardCall, outputs: Any) -> None:
+        if not isinstance(outputs, ModelOutput):
+            raise TypeError(
+                f"{type(self.model).__name__} returned {type(outputs).__name__}, which cannot carry a KL; train it "
+                "with probattn.record_latents instead, with no prior or in a loop of your own"
+            )
+        if torch.is_grad_enabled() and any(receipt.is_cut_off for receipt in call.receipts):
+            raise RuntimeError(
+                "the KL has no gradient: reentrant checkpointing cuts it off. Pass use_reentrant=False, as "
+                "gradient_checkpointing_kwargs={'use_reentrant': False}"
+            )
+
+    def _check_implementation(self) -> None:
+        """Another implementation that someone set afterwards would switch all this off without a word."""
+        for config in self.configs:
+            if config._attn_implementation != IMPLEMENTATION:
+                raise RuntimeError(
+                    f"the attention implementation was set to {config._attn_implementation!r} after the conversion, "
+                    "which would leave no attention weight random; undo(model) first, or switch with probattn.sampling"
+                )
+
+    def _num_past(self, arguments: dict[str, Any]) -> int:
+        """Positions in the cache, asked for only where noise depends on it: with a fixed seed."""
+        past = arguments.get("past_key_values")
+        if past is None or all(site.sampling_seed is None for site in self.sites):
+            return 0
+        return int(past.get_seq_length())
+
+    def _decoder_queries(self, arguments: dict[str, Any]) -> Tensor | None:
+        """(B, T) False for padded positions of the target of an encoder-decoder model."""
+        if not getattr(self.model.config, "is_encoder_decoder", False):
+            return None
+        mask: Tensor | None = arguments.get("decoder_attention_mask")
+        labels: Tensor | None = arguments.get("labels")
+        if mask is not None and mask.dim() == 2:
+            return mask.bool()
+        return None if labels is None else labels != _IGNORED_LABEL
+
+
+def conversion_of(model: nn.Module) -> StochasticForward:
+    """The conversion of a model, also where DDP, a compiler or an adapter stands around it.
+
+    Raises:
+        ValueError: If no `transformers` model in it was converted.
+    """
+    for module in model.modules():
+        found = module.__dict__.get("stochastic_forward")
+        if isinstance(found, StochasticForward):
+            return found
+    raise ValueError(f"{type(model).__name__} has no converted transformers model in it; call make_stochastic first")
+
+
+def set_kl_step(model: nn.Module, step: int) -> None:
+    """Tell a converted model its training step, which its KL weight follows.
+
+    In a Trainer `KlSchedule` does so. With a constant weight nobody needs to.
+
+    Args:
+        model: A converted `transformers` model, or what wraps it.
+        step: Updates made so far.
+    """
+    conversion_of(model).set_step(step)
+
+
+def kl_weight(model: nn.Module) -> float:
+    """The weight that the KL has in the loss now."""
+    return float(conversion_of(model).kl_weight)

@@ -1,0 +1,213 @@
+"""Models made of torch's attention: conversion in place, plug-in weights, receipts, and back."""
+
+import copy
+import pickle
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from probattn import (
+    GammaPrior,
+    KeyPrior,
+    MultiheadAttention,
+    Weibull,
+    make_stochastic,
+    record_latents,
+    sampling,
+    undo,
+)
+from probattn.integrations.torch_modules import ConvertedMultiheadAttention
+
+FAMILY = Weibull(2.0, anchor="softmax")
+E, H, S, T = 16, 2, 5, 4
+
+
+class Own(nn.Module):
+    """A model of someone who calls torch's attention, one module of it twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(E, H, kdim=E, vdim=E, dropout=0.1, batch_first=True)
+        self.again = self.attention
+        self.cross_attention = nn.MultiheadAttention(E, H, bias=False, batch_first=True)
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        x, _ = self.attention(target, target, target, need_weights=False)
+        x, _ = self.again(x, x, x)
+        return self.cross_attention(x, source, source)[0]
+
+
+class Stack(nn.Module):
+    """Only an encoder, with a mask of padding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(E, H, 24, dropout=0.0, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        padding = torch.tensor([[False] * S, [False] * 3 + [True] * 2])
+        encoded: Tensor = self.encoder(source, src_key_padding_mask=padding)
+        return encoded
+
+
+ZOO: dict[str, Any] = {
+    "transformer": lambda: nn.Transformer(E, H, 2, 2, 24, dropout=0.1, batch_first=True),
+    "own": Own,
+    "encoder": Stack,
+}
+SITES = {"transformer": 6, "own": 3, "encoder": 2}
+
+
+@pytest.fixture(params=ZOO)
+def name(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+def inputs() -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(3)
+    return torch.randn(2, S, E, generator=generator), torch.randn(2, T, E, generator=generator)
+
+
+def seeded(model: nn.Module) -> Tensor:
+    torch.manual_seed(4)
+    result: Tensor = model(*inputs())
+    return result
+
+
+class TestConversion:
+    def test_switched_off_it_is_torch(self, name: str) -> None:
+        model = ZOO[name]()
+        expected = seeded(model)
+        assert make_stochastic(model, FAMILY) is model
+        with sampling(model, False):
+            assert torch.equal(seeded(model), expected)
+            model.eval()
+            assert torch.equal(seeded(model), seeded(undo(copy.deepcopy(model))))
+
+    def test_draws(self, name: str) -> None:
+        model = make_stochastic(ZOO[name](), FAMILY).eval()
+        with sampling(model, False):
+            soft = seeded(model)
+        assert not torch.allclose(seeded(model), soft, atol=1e-4)
+        assert torch.equal(seeded(model), seeded(model))
+        with sampling(model, True, seed=1):
+            assert torch.equal(model(*inputs()), model(*inputs()))
+
+    def test_receipts_and_gradients(self, name: str) -> None:
+        model = make_stochastic(ZOO[name](), FAMILY)
+        with record_latents(model) as record:
+            model(*inputs())
+        assert len(record.latents) == SITES[name] and record.kl().shape == (2,)
+        record.kl().sum().backward()
+        priors = {key: p.grad for key, p in model.named_parameters() if ".prior." in key}
+        assert priors and all(grad is not None and grad.abs().max() > 0 for grad in priors.values())
+
+    def test_an_optimizer_from_before_stays_valid(self, name: str) -> None:
+        model = ZOO[name]()
+        before = {key: id(parameter) for key, parameter in model.named_parameters()}
+        make_stochastic(model, FAMILY)
+        after = {key: id(parameter) for key, parameter in model.named_parameters()}
+        assert before.items() <= after.items()
+
+    def test_undo(self, name: str) -> None:
+        model = ZOO[name]()
+        keys, modules = list(model.state_dict()), dict(model.named_modules(remove_duplicate=False))
+        make_stochastic(model, FAMILY)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(0.01)
+        with sampling(model, False):
+            expected = seeded(model)
+        undo(model.to(torch.float64).to(torch.float32))
+        assert list(model.state_dict()) == keys
+        assert dict(model.named_modules(remove_duplicate=False)) == modules
+        torch.testing.assert_close(seeded(model), expected)
+
+    def test_copies(self, name: str) -> None:
+        model = make_stochastic(ZOO[name](), FAMILY).eval()
+        for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+            assert torch.equal(seeded(twin), seeded(model))
+            with sampling(twin, False), sampling(model, False):
+                assert torch.equal(seeded(twin), seeded(model))
+            with torch.no_grad():
+                next(twin.parameters()).add_(1.0)
+            assert not torch.equal(seeded(undo(twin)), seeded(undo(copy.deepcopy(model))))
+
+
+class TestParts:
+    def test_the_original_follows_train_and_device(self) -> None:
+        model = make_stochastic(Own(), FAMILY)
+        model.eval().to("meta")
+        assert not model.attention.original.training
+        assert all(parameter.is_meta for parameter in model.attention.original.parameters())
+        assert model.attention.original.out_proj is model.attention.out_proj
+
+    def test_the_prior_has_the_dtype_of_the_model(self) -> None:
+        model = make_stochastic(Own().double(), FAMILY)
+        assert {parameter.dtype for parameter in model.parameters()} == {torch.float64}
+
+    def test_a_module_in_two_places_stays_one(self) -> None:
+        model = make_stochastic(Own(), FAMILY)
+        assert isinstance(model.attention, ConvertedMultiheadAttention) and model.again is model.attention
+        undo(model)
+        assert type(model.attention) is nn.MultiheadAttention and model.again is model.attention
+
+    def test_a_decoder_looks_at_no_later_key(self) -> None:
+        model = make_stochastic(ZOO["transformer"](), FAMILY)
+        assert model.decoder.layers[0].self_attn.prior.normalises == "set"
+        assert model.decoder.layers[0].multihead_attn.prior.normalises == "memory"
+
+
+class TestSelection:
+    @pytest.mark.parametrize(
+        ("arguments", "expected"),
+        [
+            ({"only": "cross"}, ["decoder.layers.0.multihead_attn", "decoder.layers.1.multihead_attn"]),
+            ({"only": "self", "layers": [-1]}, ["encoder.layers.1.self_attn", "decoder.layers.1.self_attn"]),
+            ({"only": "cross", "layers": [0]}, ["decoder.layers.0.multihead_attn"]),
+        ],
+    )
+    def test_places(self, arguments: dict[str, Any], expected: list[str]) -> None:
+        model = make_stochastic(ZOO["transformer"](), FAMILY, **arguments)
+        assert [key for key, module in model.named_modules() if isinstance(module, MultiheadAttention)] == expected
+
+    def test_names_tell_cross_attention(self) -> None:
+        model = make_stochastic(Own(), FAMILY, only="cross")
+        assert isinstance(model.cross_attention, MultiheadAttention)
+        assert not isinstance(model.attention, MultiheadAttention)
+
+    def test_a_function_of_the_place(self) -> None:
+        seen = []
+
+        def prior(place: Any) -> KeyPrior:
+            seen.append((place.path, place.number))
+            return KeyPrior(place.head_dim, GammaPrior())
+
+        make_stochastic(ZOO["encoder"](), FAMILY, prior)
+        assert seen == [("encoder.layers.0.self_attn", 0), ("encoder.layers.1.self_attn", 1)]
+
+
+class TestErrors:
+    def test_no_attention(self) -> None:
+        with pytest.raises(ValueError, match="Linear has no torch.nn.MultiheadAttention and is no model of transf"):
+            make_stochastic(nn.Linear(2, 2))
+
+    def test_itself(self) -> None:
+        with pytest.raises(ValueError, match="a MultiheadAttention cannot be replaced inside itself"):
+            make_stochastic(nn.MultiheadAttention(E, H))
+
+    def test_twice(self) -> None:
+        with pytest.raises(ValueError, match=r"Own has stochastic attention already; undo\(model\) first"):
+            make_stochastic(make_stochastic(Own()))
+
+    def test_undo_of_nothing(self) -> None:
+        with pytest.raises(ValueError, match="Own was not converted: there is nothing to undo"):
+            undo(Own())
+
+    @pytest.mark.parametrize("arguments", [{"heads": [0]}, {"kl_weight": 1.0}, {"kl_per": "example"}])
+    def test_what_only_transformers_models_take(self, arguments: dict[str, Any]) -> None:
+        with pytest.raises(ValueError, match="can be chosen for models of transformers only; Own returns no loss"):
+            make_stochastic(Own(), FAMILY, **arguments)

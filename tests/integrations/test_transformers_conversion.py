@@ -1,0 +1,338 @@
+"""What is converted, what is refused, what is undone, and what a folder keeps."""
+
+import inspect
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from probattn import (
+    Categorical,
+    Constant,
+    Fixed,
+    GammaPrior,
+    GumbelSoftmax,
+    KeyPrior,
+    Linear,
+    Lognormal,
+    Weibull,
+    load_stochastic,
+    make_stochastic,
+    record_latents,
+    sampling,
+    undo,
+)
+from tests.integrations.transformers_zoo import (
+    BART,
+    BERT,
+    HEADS,
+    LAYERS,
+    ZOO,
+    build,
+    inputs_of,
+    result_of,
+    transformers,
+)
+
+from probattn.integrations.transformers import kl_weight, set_kl_step  # isort: skip
+from probattn.integrations.transformers.attention import StochasticAttention  # isort: skip
+
+pytestmark = pytest.mark.filterwarnings("ignore:Version v4.12.0 introduces:FutureWarning")
+FAMILY = Weibull(2.0, anchor="softmax")
+
+
+def paths(model: Any) -> list[str]:
+    return [path for path, module in model.named_modules() if isinstance(module, StochasticAttention)]
+
+
+class TestSelection:
+    def test_layers(self) -> None:
+        model = make_stochastic(build("bert"), FAMILY, layers=[-1])
+        assert paths(model) == ["bert.encoder.layer.1.attention.self.stochastic"]
+        with record_latents(model) as record:
+            model(**inputs_of("bert"))
+        assert record.names == ["bert.encoder.layer.1.attention.self"]
+
+    def test_layers_below_the_first_are_eager_attention(self) -> None:
+        model = make_stochastic(build("bert"), FAMILY, layers=range(1, LAYERS))
+        expected = build("bert")(**inputs_of("bert"), output_hidden_states=True).hidden_states
+        states = model(**inputs_of("bert"), output_hidden_states=True).hidden_states
+        assert torch.equal(states[1], expected[1]) and not torch.allclose(states[2], expected[2], atol=1e-4)
+
+    @pytest.mark.parametrize("name", ["t5", "bart", "encoder-decoder"])
+    @pytest.mark.parametrize(("only", "number"), [("self", 2), ("cross", 1), ("all", 3)])
+    def test_kinds(self, name: str, only: Any, number: int) -> None:
+        model = make_stochastic(build(name), FAMILY, only=only, layers=[0])
+        assert len(paths(model)) == number
+        crosses = [path for path in paths(model) if "EncDec" in path or "cross" in path or "encoder_attn" in path]
+        assert len(crosses) == (0 if only == "self" else 1)
+
+    @pytest.mark.parametrize("name", ["bert", "llama", "t5"])
+    def test_heads(self, name: str) -> None:
+        """Heads that do not draw have the weights of eager attention, those that do have others."""
+        batch = inputs_of(name)
+        key = "encoder_attentions" if name == "t5" else "attentions"
+        expected = build(name)(**batch, output_attentions=True)[key][0]
+        model = make_stochastic(build(name), FAMILY, heads=[3, 1])
+        with record_latents(model) as record:
+            weights = model(**batch, output_attentions=True)[key][0]
+        assert torch.equal(weights[:, [0, 2]], expected[:, [0, 2]])
+        assert not torch.allclose(weights[:, 1], expected[:, 1], atol=1e-3)
+        assert not torch.allclose(weights[:, 3], expected[:, 3], atol=1e-3)
+        assert all(latent.kl.shape[1] == 2 for latent in record.latents)
+
+    def test_all_heads_by_number_are_all_heads(self) -> None:
+        batch, results = inputs_of("llama"), []
+        for heads in (None, range(HEADS)):
+            model = make_stochastic(build("llama"), FAMILY, heads=heads)
+            with sampling(model, True, seed=1):
+                results.append(result_of(model, batch))
+        torch.testing.assert_close(results[0], results[1])
+
+
+class TestPriors:
+    def test_contextual(self) -> None:
+        model = make_stochastic(build("bert"), FAMILY)
+        prior = model.bert.encoder.layer[0].attention.self.stochastic.prior
+        assert isinstance(prior, KeyPrior) and prior.family == GammaPrior(rate=1e-2)
+        assert prior.hidden_weight.shape == (1, 8, 5) and prior.normalises == "memory"
+
+    def test_contextual_in_causal_attention_looks_at_no_later_key(self) -> None:
+        model = make_stochastic(build("gpt2"), FAMILY)
+        assert model.transformer.h[0].attn.stochastic.prior.normalises == "set"
+        batch = inputs_of("gpt2", labels=False)
+        other = {**batch, "input_ids": batch["input_ids"].clone()}
+        other["input_ids"][:, -1] = 7
+        kls = []
+        for one in (batch, other):
+            with sampling(model, True, seed=2), record_latents(model) as record:
+                model(**one)
+            kls.append(record.latents[0].kl[0, :, :-1])
+        torch.testing.assert_close(kls[0], kls[1])
+
+    def test_fixed_has_no_parameters(self) -> None:
+        model = make_stochastic(build("bert"), Lognormal(0.3, anchor="softmax"), "fixed").train()
+        assert model.state_dict().keys() == build("bert").state_dict().keys()
+        assert (model(**inputs_of("bert")).kl > 0).all()
+
+    def test_a_function_of_the_place(self) -> None:
+        places = []
+
+        def prior(place: Any) -> Fixed:
+            places.append((place.path, place.kind, place.number, place.num_heads, place.head_dim))
+            return Fixed(GammaPrior(rate=1.0), psi=1.0)
+
+        make_stochastic(build("bert"), FAMILY, prior)
+        assert places == [(f"bert.encoder.layer.{n}.attention.self", "self", n, HEADS, 8) for n in range(LAYERS)]
+
+    def test_other_families_draw_without_a_prior(self) -> None:
+        model = make_stochastic(build("bert"), GumbelSoftmax(0.5), None)
+        with sampling(model, False):
+            soft = result_of(model, inputs_of("bert"))
+        assert not torch.allclose(result_of(model, inputs_of("bert")), soft, atol=1e-4)
+
+    def test_the_default_is_the_softmax_anchor(self) -> None:
+        model = make_stochastic(build("bert"))
+        assert model.bert.encoder.layer[0].attention.self.stochastic.family == Weibull(10.0, anchor="softmax")
+
+    def test_the_exp_anchor_gets_a_warning(self) -> None:
+        with pytest.warns(UserWarning, match="anchor='exp' puts exp.scores. into the KL"):
+            make_stochastic(build("bert"), Weibull(10.0))
+        make_stochastic(build("bert"), Weibull(10.0), None)  # without a prior it makes no difference
+
+
+def unreachable() -> dict[str, Any]:
+    small = {key: value for key, value in BERT.items() if key != "pad_token_id"}
+    return {
+        "DebertaV2Model": transformers.DebertaV2Model(transformers.DebertaV2Config(**small)),
+        "VisualBertModel": transformers.VisualBertModel(transformers.VisualBertConfig(**small, visual_embedding_dim=8)),
+        "XLNetModel": transformers.XLNetModel(
+            transformers.XLNetConfig(vocab_size=50, d_model=32, n_layer=1, n_head=4, d_inner=48)
+        ),
+        "LEDModel": transformers.LEDModel(transformers.LEDConfig(**BART, attention_window=4)),
+        "Gemma2Model": transformers.Gemma2Model(
+            transformers.Gemma2Config(
+                **{"vocab_size": 50, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1},
+                **{"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8},
+            )
+        ),
+        "GPT2Model": transformers.GPT2Model(
+            transformers.GPT2Config(
+                **{"vocab_size": 50, "n_embd": 32, "n_layer": 1, "n_head": 4, "reorder_and_upcast_attn": True},
+                **{"bos_token_id": 0, "eos_token_id": 2},
+            )
+        ),
+    }
+
+
+class TestErrors:
+    @pytest.mark.parametrize("name", list(unreachable()))
+    def test_models_with_attention_of_their_own(self, name: str) -> None:
+        model = unreachable()[name]
+        keys = list(model.state_dict())
+        with pytest.raises(
+            ValueError, match=f"{name} computes attention in its own way .* BERT, .*EncoderDecoder, and"
+        ):
+            make_stochastic(model)
+        assert list(model.state_dict()) == keys and not paths(model)
+
+    def test_models_without_attention(self) -> None:
+        model = transformers.ResNetModel(transformers.ResNetConfig(embedding_size=8, hidden_sizes=[8], depths=[1]))
+        with pytest.raises(ValueError, match="ResNetModel has no attention that transformers' attention interface"):
+            make_stochastic(model)
+
+    def test_twice(self) -> None:
+        model = make_stochastic(build("bert"), FAMILY, layers=[0])
+        with pytest.raises(ValueError, match=r"has stochastic attention already; undo\(model\) first"):
+            make_stochastic(model, FAMILY, layers=[1])
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ({"layers": [LAYERS]}, r"layers must be numbers from -2 to 1, at least one; got \[2\]"),
+            ({"layers": []}, "layers must be numbers from -2 to 1, at least one"),
+            ({"heads": [HEADS]}, "heads must be numbers from 0 to 3, at least one"),
+            ({"heads": []}, "heads must be numbers from 0 to 3, at least one"),
+            ({"only": "both"}, "only must be 'self', 'cross' or 'all', got 'both'"),
+            ({"only": "cross"}, "the model has no cross-attention, only self-attention"),
+            ({"prior": "learned"}, "prior must be 'contextual', 'fixed', a prior family .* got 'learned'"),
+            ({"kl_per": "token"}, "kl_per must be 'weight' or 'example', got 'token'"),
+            ({"family": GumbelSoftmax()}, "know priors of Weibull and Lognormal weights, not of GumbelSoftmax"),
+            ({"family": Categorical(), "prior": None}, "Categorical makes hard choices"),
+        ],
+    )
+    def test_arguments(self, arguments: dict[str, Any], message: str) -> None:
+        model = build("bert")
+        with pytest.raises(ValueError, match=message):
+            make_stochastic(model, **{"family": FAMILY, **arguments})
+        assert not paths(model) and "forward" not in model.__dict__
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ({"family": "weibull"}, "family must be e.g. probattn.Weibull"),
+            ({"prior": lambda place: place.head_dim}, "must return e.g. a KeyPrior, it returned 8"),
+            ({"kl_weight": "linear"}, "kl_weight must be a number or a schedule"),
+        ],
+    )
+    def test_types(self, arguments: dict[str, Any], message: str) -> None:
+        with pytest.raises(TypeError, match=message):
+            make_stochastic(build("bert"), **{"family": FAMILY, **arguments})
+
+    @pytest.mark.parametrize("name", ["bert", "t5", "encoder-decoder"])
+    def test_another_implementation_afterwards(self, name: str) -> None:
+        model = make_stochastic(build(name), FAMILY)
+        model.set_attn_implementation("sdpa")
+        with pytest.raises(
+            RuntimeError, match="was set to 'sdpa' after the conversion, which would leave no attention"
+        ):
+            model(**inputs_of(name))
+        undo(model)(**inputs_of(name))
+
+    def test_nothing_to_undo(self) -> None:
+        with pytest.raises(ValueError, match="was not converted: there is nothing to undo"):
+            undo(build("bert"))
+
+
+class TestUndo:
+    @pytest.mark.parametrize("name", ZOO)
+    def test_everything_is_as_before(self, name: str) -> None:
+        model, batch = build(name, "sdpa"), inputs_of(name)
+        expected = result_of(model, batch)  # which writes the kind of problem into the configuration
+        before = (type(model), list(model.state_dict()), model.config.to_dict(), set(vars(model)))
+        configs = {id(m.config): m.config._attn_implementation for m in model.modules() if hasattr(m, "config")}
+        make_stochastic(model, FAMILY)
+        assert undo(model) is model
+        assert before == (type(model), list(model.state_dict()), model.config.to_dict(), set(vars(model)))
+        after = {id(m.config): m.config._attn_implementation for m in model.modules() if hasattr(m, "config")}
+        assert after == configs
+        assert torch.equal(result_of(model, batch), expected)
+
+    def test_trained_weights_stay(self) -> None:
+        model = make_stochastic(build("bert"), FAMILY)
+        with torch.no_grad():
+            model.classifier.bias.add_(1.0)
+        expected = build("bert").classifier.bias + 1.0
+        assert torch.equal(undo(model).classifier.bias, expected)
+
+    def test_a_forward_of_someone_else_is_kept(self) -> None:
+        model, batch = build("bert"), inputs_of("bert")
+        original, calls = model.forward, []
+
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            calls.append(kwargs)
+            return original(*args, **kwargs)
+
+        model.forward = forward
+        make_stochastic(model, FAMILY)
+        model(**batch)
+        assert len(calls) == 1
+        assert undo(model).forward is forward
+
+    def test_the_signature_is_that_of_the_model(self) -> None:
+        expected = inspect.signature(build("bert").forward)
+        assert inspect.signature(make_stochastic(build("bert"), FAMILY).forward) == inspect.Signature(
+            list(expected.parameters.values())
+        )
+
+
+class TestFolders:
+    @pytest.mark.parametrize("name", ZOO)
+    def test_round_trip(self, name: str, tmp_path: Path) -> None:
+        model = make_stochastic(build(name), FAMILY, GammaPrior(rate=0.1), layers=[-1], kl_weight=Linear(0.5, 1, 4))
+        set_kl_step(model, 4)
+        model.save_pretrained(tmp_path)
+        loaded = load_stochastic(tmp_path)
+        assert type(loaded) is type(model) and loaded.forward.settings == model.forward.settings
+        assert paths(loaded) == paths(model) and not loaded.training
+        assert kl_weight(loaded) == 0.5  # a step is not part of a model
+        state = model.state_dict()
+        assert state.keys() == loaded.state_dict().keys()
+        assert all(torch.equal(tensor, state[key]) for key, tensor in loaded.state_dict().items())
+        batch = inputs_of(name)
+        with sampling(model, True, seed=1), sampling(loaded, True, seed=1), record_latents(loaded) as record:
+            assert torch.equal(result_of(loaded, batch), result_of(model, batch))
+        assert record.kl().shape == (2,)
+        assert type(undo(loaded)) is type(model) and loaded.config._attn_implementation == "sdpa"
+
+    def test_a_plain_model_can_be_loaded_from_it(self, tmp_path: Path) -> None:
+        model = make_stochastic(build("bert"), FAMILY)
+        model.save_pretrained(tmp_path)
+        plain = type(model).from_pretrained(tmp_path, attn_implementation="eager")
+        with sampling(model, False):
+            assert torch.equal(result_of(plain, inputs_of("bert")), result_of(model, inputs_of("bert")))
+
+    def test_functions_and_tensors(self, tmp_path: Path) -> None:
+        def prior(place: Any) -> KeyPrior:
+            return KeyPrior(place.head_dim, GammaPrior(), hidden_dim=2)
+
+        model = make_stochastic(build("bert"), Weibull(torch.tensor(3.0), anchor="softmax"), prior, heads=[1])
+        model.save_pretrained(tmp_path)
+        with pytest.raises(ValueError, match="the priors of this model were made by a function; pass it again"):
+            load_stochastic(tmp_path)
+        loaded = load_stochastic(tmp_path, prior=prior)
+        assert loaded.forward.settings.family.concentration == 3.0 and loaded.forward.settings.heads == (1,)
+        assert loaded.forward.settings.kl_weight == Constant(1.0)
+
+    def test_a_folder_without_a_conversion(self, tmp_path: Path) -> None:
+        build("bert").save_pretrained(tmp_path)
+        with pytest.raises(ValueError, match="holds no converted model; load it with from_pretrained"):
+            load_stochastic(tmp_path)
+
+    def test_a_folder_without_the_weights_of_the_priors(self, tmp_path: Path) -> None:
+        model = make_stochastic(build("bert"), FAMILY)
+        settings = model.config.stochastic_attention
+        undo(model).save_pretrained(tmp_path)
+        config = json.loads((tmp_path / "config.json").read_text())
+        (tmp_path / "config.json").write_text(json.dumps({**config, "stochastic_attention": settings}))
+        with pytest.raises(ValueError, match="lacks weights of the priors: bert.encoder.layer.0"):
+            load_stochastic(tmp_path)
+
+    def test_a_class_of_a_later_release(self, tmp_path: Path) -> None:
+        make_stochastic(build("bert"), FAMILY).save_pretrained(tmp_path)
+        text = (tmp_path / "config.json").read_text().replace('"Weibull"', '"Cauchy"')
+        (tmp_path / "config.json").write_text(text)
+        with pytest.raises(ValueError, match="'Cauchy' is no family, prior family or schedule of this release"):
+            load_stochastic(tmp_path)
