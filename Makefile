@@ -44,11 +44,15 @@ format: $(STAMP)  ## let ruff repair what it can
 docs: $(STAMP)  ## build the documentation into site/
 	$(BIN)/mkdocs build --strict
 
+BENCH := OMP_NUM_THREADS=1 PROBATTN_KERNELS=on $(BIN)/python
+
 bench: $(STAMP)  ## run the benchmarks
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/run.py
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/translation.py
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/graphs.py
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/graph_kernel.py
+	$(BENCH) benchmarks/run.py
+	$(BENCH) benchmarks/attention.py
+	$(BENCH) benchmarks/translation.py
+	$(BENCH) benchmarks/graphs.py
+	$(BENCH) benchmarks/graph_kernel.py
+	$(BENCH) benchmarks/predict_draws.py
 
 clean:  ## remove caches and built files; keeps the virtual environment and runs/
 	rm -rf build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis

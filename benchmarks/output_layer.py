@@ -10,9 +10,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from probattn.kernels import latent_cross_entropy
+from probattn.kernels import latent_cross_entropy, latent_readout_loss, native
 
 __all__ = ["OutputLayer", "OutputLayerSizes"]
+
+IN_TORCH_ALONE = ("soft", "enumeration, keeping all logits")
+"""Ways that use torch's own operators."""
 
 
 @dataclass(frozen=True)
@@ -43,12 +46,23 @@ class OutputLayer:
         self.bias = torch.zeros(sizes.vocabulary, requires_grad=True)
         self.target = torch.randint(sizes.vocabulary, (targets,))
         scores = torch.randn(particles, targets)
+        self.query, self.memory = (
+            (0.5**0.5 * torch.randn(sizes.sentences, length, sizes.width)).requires_grad_()
+            for length in (sizes.target_length, sizes.source_length)
+        )
         self.flat = torch.log_softmax(scores, dim=0)  # (K, N)
         self.peaked = torch.log_softmax(peaked_sigma * scores, dim=0)
         self.skip_below = skip_below
 
     def contestants(self) -> dict[str, Callable[[], None]]:
-        """All ways, by name; the first is the reference."""
+        """All ways, by name; the first is the reference. In torch, and in C++ where the back end is there."""
+        found = {name: _in_torch(call) for name, call in self._ways().items()}
+        if native.is_active():
+            named = {name: call for name, call in self._ways().items() if name not in IN_TORCH_ALONE}
+            found |= {f"{name}, C++": call for name, call in named.items()}
+        return found
+
+    def _ways(self) -> dict[str, Callable[[], None]]:
         return {
             "soft": self.soft,
             "soft, in chunks": self.soft_in_chunks,
@@ -58,6 +72,8 @@ class OutputLayer:
             "enumeration, recomputing": lambda: self.enumerate(self.flat, has_credit=False),
             "enumeration, peaked, skipping": lambda: self.enumerate(self.peaked, skip_below=self.skip_below),
             "enumeration, keeping all logits": self.enumerate_keeping_logits,
+            "one function": lambda: self.one_function(self.flat),
+            "one function, peaked, skipping": lambda: self.one_function(self.peaked, skip_below=self.skip_below),
         }
 
     def soft(self) -> None:
@@ -104,6 +120,20 @@ class OutputLayer:
         )
         self._backward(torch.logsumexp(log_prior + log_lik, dim=0).sum())
 
+    def one_function(self, log_prior: Tensor, *, skip_below: float = 0.0) -> None:
+        """The marginal likelihood from queries and memory, hidden states and all."""
+        (sentences, steps, _), positions = self.query.shape, self.memory.shape[1]
+        losses = latent_readout_loss(
+            self.query,
+            self.memory,
+            log_prior=log_prior.T.reshape(sentences, steps, positions),
+            weight=self.weight,
+            bias=self.bias,
+            target=self.target.view(sentences, steps),
+            skip_below=skip_below,
+        )
+        self._backward(-losses.sum())
+
     def enumerate_keeping_logits(self) -> None:
         """The same as one would write it first: (K, N, V) logits under autograd."""
         log_prob = torch.log_softmax(F.linear(self.all, self.weight, self.bias), dim=-1)  # (K, N, V)
@@ -120,5 +150,13 @@ class OutputLayer:
 
     def _backward(self, bound: Tensor) -> None:
         bound.backward()
-        for leaf in (self.one, self.two, self.all, self.weight, self.bias):
+        for leaf in (self.one, self.two, self.all, self.query, self.memory, self.weight, self.bias):
             leaf.grad = None
+
+
+def _in_torch(call: Callable[[], None]) -> Callable[[], None]:
+    def switched() -> None:
+        with native.switched(False):
+            call()
+
+    return switched

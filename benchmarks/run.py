@@ -1,6 +1,6 @@
 """Time of random attention as ratios to torch's own, measured interleaved in one run.
 
-    make bench                                   # or: python benchmarks/run.py --output runs/bench/attention.json
+    make bench                                   # or: python benchmarks/run.py --output runs/bench/facade.json
 
 The table shows the median ratio over rounds (see `interleaved`).
 """
@@ -75,7 +75,7 @@ def median_ratios(contestants: Forwards, *, rounds: int) -> dict[str, float]:
     return {name: ratio.median for name, ratio in ratios(seconds, next(iter(calls))).items()}
 
 
-def main(output: Path = Path("runs/bench/attention.json"), rounds: int = 11, threads: int = 1) -> None:
+def main(output: Path = Path("runs/bench/facade.json"), rounds: int = 11, threads: int = 1) -> None:
     """Run all benchmarks.
 
     Args:

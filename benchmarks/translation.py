@@ -28,6 +28,7 @@ from torch import Tensor
 from translation_decoding import decoders
 from translation_steps import ENUMERATED, row_settings, training_steps, typical_batch
 
+from probattn.kernels import native
 from probattn.recipes.translation import TranslationTask
 from probattn.recipes.translation_data import load_corpus
 
@@ -111,8 +112,8 @@ def output_table(*, sizes: Sizes, meter: Meter) -> Table:
     contestants = layer.contestants()
     rows = meter.rows(contestants, meter.seconds(contestants))
     for row in rows:
-        row |= TARGETS.get(row["name"], {})
-        if row["name"] == "enumeration, peaked, skipping":
+        row |= TARGETS.get(row["name"].removesuffix(", C++"), {})
+        if row["name"].startswith("enumeration, peaked, skipping"):
             row["kept"] = layer.kept_share()
     return {"title": "Output layer", "sizes": asdict(sizes.output_layer), "skip_below": layer.skip_below, "rows": rows}
 
@@ -165,6 +166,7 @@ def main(
         "command": f"python benchmarks/translation.py --corpus {corpus} --rounds {meter.rounds}",
         "corpus": settings.corpus.name,
         **meter.about(threads),
+        "kernels": native.status().reason.split(":")[0],
         "tables": [
             step_table(task, batch, sizes=sizes, meter=meter),
             output_table(sizes=sizes, meter=meter),

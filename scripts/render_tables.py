@@ -20,9 +20,12 @@ from probattn.recipes.translation_report import COLUMNS
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ROOT / "docs" / "generated"
+PLOTS = ROOT / "docs" / "assets"
 GENERATED_METRICS = ("ppl", "elbo_ppl", "bleu", "entropy", "aer", "posterior_aer", "exact_aer", "effective_kl_gradient")
 sys.path.insert(0, str(ROOT))  # a script finds no other folder than its own
 
+from benchmarks.attention_plots import attention_plots  # noqa: E402
+from benchmarks.attention_table import render_attention  # noqa: E402
 from benchmarks.benchmark_table import render_benchmark  # noqa: E402
 
 
@@ -153,6 +156,17 @@ def benchmark(name: str) -> str:
     return render_benchmark(json.loads((ROOT / "results" / f"bench_{name}.json").read_text()))
 
 
+def attention() -> dict[Path, str]:
+    """Speed and memory of dense attention: the tables, and the plots where there are results."""
+    page, stored_record = PAGES / "bench_attention.md", ROOT / "results" / "bench_attention.json"
+    if not stored_record.exists():
+        return {page: "No results of dense attention yet.\n"}
+    record = json.loads(stored_record.read_text())
+    plots = attention_plots(record)
+    links = "\n\n".join(f"![{name.rpartition('_')[2]} over n](assets/{name}.svg)" for name in plots)
+    return {page: f"{links}\n\n{render_attention(record)}"} | {PLOTS / f"{name}.svg": plots[name] for name in plots}
+
+
 def main() -> None:
     """Write or check all pages."""
     is_check = "--check" in sys.argv[1:]
@@ -167,8 +181,8 @@ def main() -> None:
         "nmt_multi30k": multi30k(),
         "recall": recall(),
     }
-    for name, page in pages.items():
-        path = PAGES / f"{name}.md"
+    files = {PAGES / f"{name}.md": page for name, page in pages.items()} | attention()
+    for path, page in files.items():
         if is_check:
             stale += [] if path.exists() and path.read_text() == page else [str(path.relative_to(ROOT))]
         else:

@@ -18,7 +18,7 @@ def gradients(layer: OutputLayer, name: str, monkeypatch: pytest.MonkeyPatch) ->
     found: list[Tensor] = []
 
     def backward(bound: Tensor) -> None:
-        leaves = [layer.one, layer.two, layer.all, layer.weight, layer.bias]
+        leaves = [layer.one, layer.two, layer.all, layer.query, layer.memory, layer.weight, layer.bias]
         found.extend(grad for grad in torch.autograd.grad(bound, leaves, allow_unused=True) if grad is not None)
 
     monkeypatch.setattr(layer, "_backward", backward)
@@ -30,6 +30,18 @@ def gradients(layer: OutputLayer, name: str, monkeypatch: pytest.MonkeyPatch) ->
 def test_enumeration(layer: OutputLayer, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = gradients(layer, "enumeration, keeping all logits", monkeypatch)
     torch.testing.assert_close(gradients(layer, name, monkeypatch), expected)
+
+
+def test_one_function(layer: OutputLayer, monkeypatch: pytest.MonkeyPatch) -> None:
+    (query, memory, weight, bias) = gradients(layer, "one function", monkeypatch)
+    hidden = torch.tanh(layer.query.unsqueeze(2) + layer.memory.unsqueeze(1))  # (B, T, K, D)
+    layer.all = hidden.flatten(0, 1).transpose(0, 1).detach().requires_grad_()
+    of_hidden, *expected = gradients(layer, "enumeration, keeping all logits", monkeypatch)
+    torch.testing.assert_close([weight, bias], expected)
+    of_inputs = torch.autograd.grad(
+        hidden, [layer.query, layer.memory], of_hidden.transpose(0, 1).reshape(hidden.shape)
+    )
+    torch.testing.assert_close([query, memory], list(of_inputs))
 
 
 def test_peaked_enumeration(layer: OutputLayer, monkeypatch: pytest.MonkeyPatch) -> None:
