@@ -165,3 +165,28 @@ def test_switched(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_sources_are_packed() -> None:
     names = {path.name for path in native._SOURCES.iterdir()}
     assert {"noise.cpp", "graph_attention.cpp", "philox.h"} <= names
+
+
+def test_a_run_keeps_its_back_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "_compile", None)
+    assert native.status().may_build
+    assert not native.settle().may_build
+    assert not native.is_active(work=2**40)
+
+
+def test_a_large_call_builds(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend_to_load(monkeypatch)
+    monkeypatch.setattr(native, "_compile", lambda library, verbose: library.touch())
+    assert not native.is_active(work=2**20)
+    assert native.is_active(work=2**21)
+    assert not native.status().may_build
+
+
+def test_a_build_that_fails_is_tried_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    monkeypatch.setattr(native.sys, "executable", "python")
+    with caplog.at_level(logging.WARNING, logger="probattn.kernels"):
+        for _ in range(3):
+            assert not native.is_active(work=2**30)
+    assert len(caplog.records) == 2  # that it begins, and how it ends
+    assert "there is no C++ compiler" in caplog.messages[1]

@@ -7,6 +7,7 @@ from pathlib import Path
 from jsonargparse import ArgumentParser, Namespace
 
 from probattn.cli.command import RECIPES, Command, settings_first, settings_of
+from probattn.kernels import settle
 from probattn.recipes.comparison import recipe_by_name
 from probattn.recipes.provenance import note_commit
 from probattn.recipes.recipe import Run
@@ -47,6 +48,7 @@ def _run(arguments: Namespace) -> None:
     output = arguments.output or Path("runs") / name / f"{row}-seed{settings.seed}"
     if is_main_process():
         note_commit(output)
+    settle()
     result = recipe.train(Run(settings, plain, output))
     write_atomically(output / "result.json", json.dumps(asdict(result), indent=1) + "\n")
     for metric, value in result.metrics.items():

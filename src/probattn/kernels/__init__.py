@@ -5,7 +5,7 @@ from probattn.kernels.graph_attention import graph_attention
 from probattn.kernels.graph_reference import Dropout, GraphContext, graph_attention_reference
 from probattn.kernels.latent_cross_entropy import Credit, latent_cross_entropy
 from probattn.kernels.latent_readout import latent_readout_loss
-from probattn.kernels.native import Status, build, is_active, status, switched
+from probattn.kernels.native import Status, build, is_active, settle, status, switched
 from probattn.kernels.noise import native_uniform
 from probattn.kernels.self_test import self_test
 
@@ -24,6 +24,7 @@ __all__ = [
     "native_uniform",
     "sampled_attention",
     "self_test",
+    "settle",
     "status",
     "switched",
 ]

@@ -22,12 +22,12 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
-__all__ = ["Status", "build", "is_active", "status", "switched"]
+__all__ = ["Status", "build", "is_active", "settle", "status", "switched"]
 
 _SOURCES = Path(__file__).parent / "csrc"
 _NAME = "probattn_native"
@@ -97,6 +97,14 @@ def build(*, verbose: bool = False) -> Status:
     with _lock:
         if _status is None or not _status.is_active:
             _status = _built(verbose)
+        return _status
+
+
+def settle() -> Status:
+    """Keep what is active now for the rest of the process: a training run does not change its back end on the way."""
+    global _status
+    with _lock:
+        _status = replace(status(), may_build=False)
         return _status
 
 

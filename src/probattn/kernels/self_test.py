@@ -9,6 +9,7 @@ from probattn.core.noise import uniform
 from probattn.core.support import Dense, Segments
 from probattn.distributions import GammaPrior, Weibull
 from probattn.kernels import native
+from probattn.kernels.attention import sampled_attention
 from probattn.kernels.graph_attention import graph_attention
 from probattn.kernels.graph_reference import GraphContext
 from probattn.kernels.latent_readout import latent_readout_loss
@@ -30,13 +31,31 @@ def self_test() -> Mapping[str, float]:
         with native.switched(False):
             theirs = uniform(torch.tensor(7), (2, 33, 5), dtype=dtype)
         found["noise"] = max(found["noise"], float((mine - theirs).abs().max()))
-    for kind, compute in {"graph attention": _graph, "latent readout": _readout}.items():
+    for kind, compute in {"dense attention": _dense, "graph attention": _graph, "latent readout": _readout}.items():
         ours = compute()
         with native.switched(False):
             plain = compute()
         for name in ours:
             found[f"{kind}, {name}"] = float((ours[name] - plain[name]).abs().max() / plain[name].abs().max())
     return found
+
+
+def _dense() -> dict[str, Tensor]:
+    draw = torch.Generator().manual_seed(0)
+    sizes = {"query": (2, 4, 130, 8), "key": (2, 2, 300, 8), "value": (2, 2, 300, 8), "prior": (2, 4, 1, 300)}
+    inputs = {name: torch.randn(size, generator=draw).requires_grad_() for name, size in sizes.items()}
+    made = sampled_attention(
+        inputs["query"],
+        inputs["key"],
+        inputs["value"],
+        family=Weibull(2.0, anchor="softmax"),
+        prior=GammaPrior(rate=0.5)(inputs["prior"], Dense()),
+        seed=torch.tensor(3),
+        is_causal=True,
+    )
+    gradients = torch.autograd.grad(made.context.square().sum() + made.kl.sum(), list(inputs.values()))
+    outputs = {"context": made.context.detach(), "KL": made.kl.detach()}
+    return {**outputs, **{f"gradient of {name}": one for name, one in zip(inputs, gradients, strict=True)}}
 
 
 def _graph() -> dict[str, Tensor]:

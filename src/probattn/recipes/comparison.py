@@ -24,6 +24,7 @@ import torch
 from tqdm import tqdm
 
 from probattn import __version__
+from probattn.kernels import native
 from probattn.recipes.provenance import commit, note_commit, trained_with
 from probattn.recipes.recipe import Recipe, Run
 from probattn.recipes.results import RowResult
@@ -179,6 +180,7 @@ def run_job(name: str, scale: str | None, overrides: dict[str, Any], output: Pat
     _IS_BUSY.set()
     try:
         torch.set_num_threads(1)
+        native.settle()
         recipe = recipe_by_name(name)
         settings, plain = recipe.load(recipe.configs(row, scale), {**overrides, "seed": seed})
         if recipe.keeps_runs:

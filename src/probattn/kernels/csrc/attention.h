@@ -154,33 +154,45 @@ struct Tiles {
   int64_t padded() const { return (columns + 4 * kLanes - 1) / (4 * kLanes) * (4 * kLanes); }
 };
 
-// Random words of `lanes` counters (first_block + lane, row, lead, particle), four for each, as uniform numbers.
+// Uniform numbers of one row, from column 4 * first_block on, in whole batches of lanes.
+//
+// Three words of a counter are the same for the whole row, and so are half of the first two rounds.
 inline void uniform_row(
     uint64_t seed, const std::array<uint32_t, 3>& place, int64_t first_block, int64_t columns, float* out) {
   constexpr int kVectors = kLanes / kLanesPerVector;
   constexpr int kRounds = 7;
+  constexpr uint32_t kFirst = 0xD2511F53u, kSecond = 0xCD9E8D57u, kFirstKey = 0x9E3779B9u, kSecondKey = 0xBB67AE85u;
+  const auto low = [](uint64_t word) { return word & 0xFFFFFFFFull; };
+  const uint32_t seed0 = static_cast<uint32_t>(seed), seed1 = static_cast<uint32_t>(seed >> 32);
+  const uint64_t lead = static_cast<uint64_t>(place[1]) * kSecond;
+  const uint64_t middle = low((lead >> 32) ^ place[0] ^ seed0) * kFirst;
+  const uint64_t into_first = low(lead) ^ low(seed0 + kFirstKey), into_second = (middle >> 32) ^ low(seed1 + kSecondKey);
+  const uint64_t into_start = static_cast<uint64_t>(place[2] ^ seed1);
   for (int64_t done = 0; done < columns; done += 4 * kLanes) {
     Words word0[kVectors], word1[kVectors], word2[kVectors], word3[kVectors];
     for (int vector = 0; vector < kVectors; ++vector) {
       for (int lane = 0; lane < kLanesPerVector; ++lane) {
         word0[vector][lane] = static_cast<uint64_t>(first_block + done / 4 + vector * kLanesPerVector + lane);
       }
-      word1[vector] = Words{} + place[0];
-      word2[vector] = Words{} + place[1];
-      word3[vector] = Words{} + place[2];
+      const Words start = product_of_words(word0[vector], kFirst);
+      const Words next = product_of_words((start >> 32) ^ into_start, kSecond);
+      word0[vector] = (next >> 32) ^ into_first;
+      word1[vector] = next;
+      word2[vector] = start ^ into_second;
+      word3[vector] = Words{} + low(middle);
     }
-    uint32_t key0 = static_cast<uint32_t>(seed), key1 = static_cast<uint32_t>(seed >> 32);
-    for (int round = 0; round < kRounds; ++round) {
+    uint32_t key0 = seed0 + 2 * kFirstKey, key1 = seed1 + 2 * kSecondKey;
+    for (int round = 2; round < kRounds; ++round) {
       for (int vector = 0; vector < kVectors; ++vector) {
-        const Words product0 = product_of_words(word0[vector], 0xD2511F53u);
-        const Words product1 = product_of_words(word2[vector], 0xCD9E8D57u);
+        const Words product0 = product_of_words(word0[vector], kFirst);
+        const Words product1 = product_of_words(word2[vector], kSecond);
         word0[vector] = (product1 >> 32) ^ word1[vector] ^ static_cast<uint64_t>(key0);
         word1[vector] = product1;
         word2[vector] = (product0 >> 32) ^ word3[vector] ^ static_cast<uint64_t>(key1);
         word3[vector] = product0;
       }
-      key0 += 0x9E3779B9u;
-      key1 += 0xBB67AE85u;
+      key0 += kFirstKey;
+      key1 += kSecondKey;
     }
     alignas(64) uint64_t pairs[2 * kLanes];
     for (int vector = 0; vector < kVectors; ++vector) {
