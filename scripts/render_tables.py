@@ -10,6 +10,10 @@ from pathlib import Path
 
 from probattn.recipes.gat import RECIPE as GRAPHS
 from probattn.recipes.gat_tables import accuracy_table, calibration_table, gradient_table, uncertainty_table
+from probattn.recipes.glue import RECIPE as GLUE
+from probattn.recipes.glue_tables import calibration_table as glue_calibration_table
+from probattn.recipes.glue_tables import kl_table, main_table
+from probattn.recipes.glue_tables import uncertainty_table as glue_uncertainty_table
 from probattn.recipes.recall import RECIPE as RECALL
 from probattn.recipes.report import as_markdown, render_markdown
 from probattn.recipes.results import RowResult
@@ -151,6 +155,29 @@ def graphs(name: str) -> str:
     return "\n".join(parts).rstrip("\n") + "\n"
 
 
+def glue(name: str) -> str:
+    """Fine-tuned MiniLM on one task: the metric beside the paper's, what the KL does, calibration, uncertainty."""
+    folder = ROOT / "results" / "glue" / name
+    results = read_results([path for row in GLUE.rows if (path := folder / f"{row}.json").exists()])
+    if not results:
+        return f"No results for {name} yet.\n"
+    facts = results[0].facts
+    seeds = sorted({result.seed for result in results})
+    note = (
+        f"{name}, {facts['train_examples']} training and {facts['test_examples']} test examples, {facts['epochs']} "
+        f"epochs, seeds {seeds[0]} to {seeds[-1]}; percent, mean and standard error, differences paired by seed with "
+        "p-values of a t-test, 'Holm p' adjusted for their number; 'paper' is BAM's Table 5, of ALBERT. Made by "
+        f"`probattn compare glue --scale {name} --num_seeds {len(seeds)} --output results/glue/{name}`."
+    )
+    kl = kl_table(results)
+    parts = [as_markdown(*main_table(results)), note]
+    parts += ["\n**The KL**\n", as_markdown(*kl)] if kl[1] else []
+    parts += ["\n**Plug-in predictions**\n", as_markdown(*glue_calibration_table(results))]
+    parts += [f"\n**{facts['draws']} draws, {facts['drawn_examples']} test examples**\n"]
+    parts += [as_markdown(*glue_uncertainty_table(results))]
+    return "\n".join(parts).rstrip("\n") + "\n"
+
+
 def benchmark(name: str) -> str:
     """Speed and memory."""
     return render_benchmark(json.loads((ROOT / "results" / f"bench_{name}.json").read_text()))
@@ -176,6 +203,7 @@ def main() -> None:
         "bench_translation": benchmark("translation"),
         "estimators": estimators(),
         **{f"gat_{name}": graphs(name) for name in ("cora", "citeseer", "pubmed")},
+        **{f"glue_{name}": glue(name) for name in ("mrpc", "cola", "rte", "stsb")},
         "nmt_generated": generated(),
         "nmt_kmax": k_max(),
         "nmt_multi30k": multi30k(),

@@ -155,9 +155,9 @@ class GammaPrior(PriorFamily):
         """See `PriorFamily`."""
         shape = support.fill_outside(at_least_float32(log_psi), 0.0).exp()
         shape = shape * self.rate if self.concentration == "psi_rate" else shape
-        # A key far from all others can underflow to concentration 0, which no Gamma has.
-        tiny = torch.finfo(shape.dtype).tiny
-        return NormalisedGamma(shape.clamp(min=tiny), self.rate, support=support)
+        # A key far from all others can underflow to concentration 0, which no Gamma has. A sum, which changes nothing
+        # else, keeps no tensor for its gradient; a clamp would.
+        return NormalisedGamma(shape + torch.finfo(shape.dtype).tiny, self.rate, support=support)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,135 @@
+"""Bayesian attention in pretrained transformers: fine-tuning on the tasks of GLUE (BAM 2020, Sec. 4.5, Table 5).
+
+    probattn train glue/wc --scale mrpc
+    probattn compare glue --scale rte --num_seeds 3
+    probattn compare glue --rows soft wc                     # a generated task and a tiny network, in seconds
+
+A scale is a task, with the paper's k (Table 9). The network is MiniLM with its pretrained weights, where the paper has
+ALBERT. A run takes minutes, so it is not resumed inside; a comparison goes on with the runs that are missing.
+"""
+
+import math
+import sys
+import time
+from functools import lru_cache
+from typing import Any
+
+from tqdm import tqdm
+
+from probattn.data import glue
+from probattn.data.sentences import SentenceTask, corrupted
+from probattn.kernels import native
+from probattn.recipes.glue_batches import Encoded, encode
+from probattn.recipes.glue_eval import DRAWN_MODES, evaluate
+from probattn.recipes.glue_model import build_model, load_tokenizer
+from probattn.recipes.glue_report import write_report
+from probattn.recipes.glue_settings import EncoderSettings, GlueSettings, TaskSettings, family_of
+from probattn.recipes.recipe import Recipe, Run
+from probattn.recipes.results import RowResult
+
+_CORRUPTION_SEED = 1_000_003  # one for all rows and seeds
+
+
+def train(run: Run) -> RowResult:
+    """Fine-tune and evaluate one row."""
+    from probattn.recipes.glue_training import GlueTraining  # imports transformers, which `probattn ls` can do without
+
+    settings: GlueSettings = run.settings
+    task, splits = _prepared(settings.task, settings.encoder, settings.evaluation.corruption)
+    model = build_model(settings, task.num_classes)
+    training = GlueTraining(settings, model, train=splits["train"])
+    is_hidden = None if run.show_progress else True  # None: shown on a terminal
+    progress = tqdm(range(settings.optimiser.epochs), desc=settings.row, leave=False, disable=is_hidden)
+    started = time.perf_counter()
+    for epoch in progress:
+        training.run_epoch(epoch)
+        progress.set_postfix(loss=f"{training.curve[-1][1]:.3f}", refresh=False)
+    seconds = time.perf_counter() - started
+    if training.diverged_at is not None:
+        print(f"{settings.row}, seed {settings.seed}: diverged in update {training.diverged_at}", file=sys.stderr)
+    started = time.perf_counter()
+    numbers = evaluate(
+        model,
+        splits["valid"],
+        {name: splits[name] for name in ("clean", "corrupted")},
+        modes=_modes(settings),
+        settings=settings.evaluation,
+    )
+    metrics: dict[str, float] = {
+        **training.metrics(),
+        **numbers,
+        "seconds_per_epoch": seconds / settings.optimiser.epochs,
+        "evaluation_seconds": time.perf_counter() - started,
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+    }
+    return RowResult(
+        row=settings.row,
+        source=settings.source,
+        seed=settings.seed,
+        facts=_facts(settings, task, splits),
+        metrics={name: _short(value) for name, value in metrics.items() if math.isfinite(value)},
+        curve=[(step, _short(loss)) for step, loss in training.curve],
+    )
+
+
+def _modes(settings: GlueSettings) -> list[str]:
+    has_noise = settings.attention.family is not None
+    has_dropout = settings.encoder.dropout > 0.0 or settings.encoder.classifier_dropout > 0.0
+    return [
+        mode
+        for mode, (needs_noise, needs_dropout) in DRAWN_MODES.items()
+        if (has_noise or not needs_noise) and (has_dropout or not needs_dropout)
+    ]
+
+
+@lru_cache(maxsize=2)
+def _prepared(
+    settings: TaskSettings, encoder: EncoderSettings, corruption: float
+) -> tuple[SentenceTask, dict[str, Encoded]]:
+    """The task and its encoded splits, kept for the next run of a process."""
+    task = glue.load(settings.name, may_download=settings.may_download)
+    examples = {"train": task.train, "valid": task.valid, "clean": task.test}
+    if settings.max_train is not None and settings.max_train < len(task.train):
+        examples["train"] = task.train.pick(range(settings.max_train))
+    examples["corrupted"] = corrupted(task.test, corruption, seed=_CORRUPTION_SEED)
+    tokenizer = load_tokenizer(encoder)
+    encoded = {
+        name: encode(one, tokenizer, max_tokens=encoder.max_tokens, is_score=task.is_score)
+        for name, one in examples.items()
+    }
+    return task, encoded
+
+
+def _facts(settings: GlueSettings, task: SentenceTask, splits: dict[str, Encoded]) -> dict[str, Any]:
+    attention, family = settings.attention, family_of(settings.attention)
+    kl = f"mean over attention weights, then over examples; weight {attention.kl_weight!r}"
+    drawn = settings.evaluation.max_drawn
+    num_test = len(splits["clean"])
+    return {
+        "kernels": "C++" if native.is_active() else "torch",
+        "bound": "Elbo",
+        "train_estimator": "Mean()" if family is None else "Pathwise(num_samples=1)",
+        "test_estimator": "Mean() in modes 'mean', 'plain' and 'dropout', Pathwise in modes with noise",
+        "kl_reduction": "no KL" if attention.prior is None else kl,
+        "family": "plain attention" if family is None else repr(family),
+        "prior": "none" if attention.prior is None else f"contextual, {attention.prior!r}",
+        "draws": settings.evaluation.draws,
+        "corruption": settings.evaluation.corruption,
+        "task": task.name,
+        "metric": task.metric,
+        "encoder": settings.encoder.name,
+        "epochs": settings.optimiser.epochs,
+        "train_examples": len(splits["train"]),
+        "test_examples": num_test,
+        "drawn_examples": num_test if drawn is None else min(drawn, num_test),
+    }
+
+
+def _short(value: float) -> float:
+    """Five digits: result files hold hundreds of numbers."""
+    return float(f"{value:.5g}")
+
+
+RECIPE = Recipe(
+    "glue", GlueSettings, train, write_report, default_scale="generated", packs_seeds=True, keeps_runs=False
+)

@@ -1,0 +1,85 @@
+"""Table and HTML report of a comparison of fine-tuned transformers."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from probattn.recipes.glue_tables import BASELINE, calibration_table, kl_table, main_table, uncertainty_table
+from probattn.recipes.paired import paired_differences
+from probattn.recipes.report import as_markdown
+from probattn.recipes.results import RowResult
+from probattn.recipes.storage import write_atomically
+from probattn.viz import Section, curve_plot, interval_plot, render_page, render_table
+
+__all__ = ["write_report"]
+
+_MAIN = (
+    "The task's metric in percent on the test set after the last epoch, mean and standard error over seeds, with "
+    "plug-in weights. Differences are paired by seed, p-values are of a two-sided t-test, 'Holm p' is adjusted for the "
+    "number of rows. 'paper' is another network on another test set: compare its differences, not its numbers."
+)
+_CALIBRATION = (
+    "Plug-in predictions of the whole test set; ECE with 15 bins, in percent. 'scaled': after one temperature fitted "
+    "on the validation set. 'corrupted': a share of the words has a typo or is left out. The NLL of scores is that of "
+    "a Gaussian whose variance is the mean squared error on the validation set."
+)
+_UNCERTAINTY = (
+    "The mean over draws; 'on' says what was random: nothing, dropout masks, attention noise, or both, on the same "
+    "examples. AUROC: how well predictive entropy, mutual information or the spread of scores tells wrong from right "
+    "predictions; risk area: mean share of errors over all coverages, in percent, lower is better; a score is wrong if "
+    "it is off by more than one point. PAvPU: share of predictions that are right and certain, or wrong and uncertain; "
+    "certain means p < 0.05 in a t-test of the two best classes, with independent samples as in the paper, or paired "
+    "as in its code."
+)
+_KL = (
+    "Nats per attention weight, and the norm of the weighted KL's gradient over that of the likelihood, on the "
+    "parameters that both reach: the median over training, and the largest."
+)
+
+
+def write_report(task: str, results: Sequence[RowResult], output: Path) -> str:
+    """Write `report.html` and `table.md`; return the main table and where the report is, for the terminal."""
+    main = as_markdown(*main_table(results))
+    kl = kl_table(results)
+    tables = [main, as_markdown(*calibration_table(results)), as_markdown(*uncertainty_table(results))]
+    tables += [as_markdown(*kl)] if kl[1] else []
+    write_atomically(output / "table.md", "\n".join(tables))
+    write_atomically(output / "report.html", _page(task, results))
+    return f"{main}\nReport: {output / 'report.html'}"
+
+
+def _page(task: str, results: Sequence[RowResult]) -> str:
+    facts = results[0].facts
+    seeds = sorted({result.seed for result in results})
+    lead = (
+        f"{facts['encoder']} fine-tuned on {facts['task']} with {facts['train_examples']} examples for "
+        f"{facts['epochs']} epochs; seeds {seeds[0]} to {seeds[-1]}. Network, new weights, order of the examples and "
+        "optimiser are the same for all rows; rows differ in the distribution of the attention weights and its prior."
+    )
+    sections = [Section("Test set", _MAIN, render_table(*main_table(results)))]
+    if len(seeds) > 1 and any(result.row == BASELINE for result in results):
+        sections.append(_differences(results))
+    sections.append(Section("Calibration", _CALIBRATION, render_table(*calibration_table(results))))
+    note = f"{facts['draws']} draws for {facts['drawn_examples']} of {facts['test_examples']} test examples; "
+    note += f"{facts['corruption']:.0%} of the words are hit in the corrupted condition."
+    sections.append(Section("Uncertainty", _UNCERTAINTY, render_table(*uncertainty_table(results)), note))
+    kl = kl_table(results)
+    if kl[1]:
+        sections.append(Section("What the KL does", _KL, render_table(*kl)))
+    curves = {result.row: result.curve for result in results if result.seed == seeds[0]}
+    sections.append(
+        Section("Training", "First seed, single batches.", curve_plot(curves, x="update", y="loss without KL"))
+    )
+    return render_page(f"probattn: {task}, {facts['task']}", lead, sections)
+
+
+def _differences(results: Sequence[RowResult]) -> Section:
+    metric = str(results[0].facts["metric"])
+    series = {}
+    for condition in ("clean", "corrupted"):
+        found = paired_differences(results, f"{condition}/mean/{metric}", baseline=BASELINE)
+        series[condition] = {row: (100.0 * one.mean, 100.0 * one.half_width) for row, one in found.items()}
+    return Section(
+        "Against plain attention",
+        "Points above plain attention with the same seeds; bars are 95% intervals.",
+        interval_plot(series, x=f"{metric} minus {BASELINE} (points)"),
+    )

@@ -1,0 +1,117 @@
+"""Numbers of one set of predictions: how right they are, how calibrated, and whether errors are the unsure ones.
+
+Sizes: K draws, N examples, C classes.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from probattn.metrics import (
+    at_temperature,
+    brier_score,
+    error_detection,
+    expected_calibration_error,
+    mean_nll,
+    pavpu,
+    risk_coverage,
+)
+from probattn.metrics.optional import import_for_eval
+from probattn.metrics.uncertainty import p_value_of_top_two
+from probattn.predict import Prediction
+
+__all__ = ["CERTAIN_BELOW", "LARGE_ERROR", "class_scores", "log_probabilities", "score_scores"]
+
+CERTAIN_BELOW = 0.05
+"""A prediction is certain where the p-value of its two best classes is smaller."""
+LARGE_ERROR = 1.0
+"""A predicted score is wrong where it is off by more points."""
+_ROUNDING = 1e-6
+
+
+def log_probabilities(prediction: Prediction) -> Tensor:
+    """(N, C), finite."""
+    return prediction.probabilities.clamp(min=torch.finfo(torch.float64).tiny).log()
+
+
+def class_scores(prediction: Prediction, labels: Tensor, temperature: float | None = None) -> dict[str, float]:
+    """Of predicted classes.
+
+    PAvPU is that of the paper (two-sample test) and, "paired", that of its code; both with the accuracy of these
+    predictions.
+
+    Args:
+        prediction: Of N examples.
+        labels: (N) int64.
+        temperature: Fitted on other examples; adds likelihood and calibration after scaling.
+    """
+    is_wrong = prediction.labels != labels
+    log_probs = log_probabilities(prediction)
+    numbers = {
+        "accuracy": float((~is_wrong).double().mean()),
+        "nll": mean_nll(log_probs, labels),
+        "brier": brier_score(prediction.probabilities, labels),
+        "ece": expected_calibration_error(prediction.probabilities, labels),
+        "entropy": float(prediction.predictive_entropy.mean()),
+        "entropy_auroc": error_detection(prediction.predictive_entropy, is_wrong).auroc,
+        "risk_area": risk_coverage(prediction.predictive_entropy, is_wrong).area,
+    }
+    if prediction.probabilities.shape[-1] == 2:
+        metrics = import_for_eval("torchmetrics.functional.classification")
+        numbers["f1"] = float(metrics.binary_f1_score(prediction.labels, labels))
+        numbers["matthews"] = float(metrics.binary_matthews_corrcoef(prediction.labels, labels))
+    if temperature is not None:
+        scaled = at_temperature(log_probs, temperature)
+        numbers |= {
+            "scaled_nll": mean_nll(scaled, labels),
+            "scaled_ece": expected_calibration_error(scaled.exp(), labels),
+        }
+    return numbers | (_of_draws(prediction, is_wrong) if prediction.num_draws > 1 else {})
+
+
+def _of_draws(prediction: Prediction, is_wrong: Tensor) -> dict[str, float]:
+    information = prediction.mutual_information
+    paired = p_value_of_top_two(prediction.top_two, paired=True)
+    numbers = {
+        "mutual_information": float(information.mean()),
+        "pavpu": pavpu(~is_wrong, prediction.p_value < CERTAIN_BELOW).value,
+        "paired_pavpu": pavpu(~is_wrong, paired < CERTAIN_BELOW).value,
+    }
+    if float(information.max()) > _ROUNDING:  # else the draws are equal, and their order is one of rounding errors
+        numbers["mutual_information_auroc"] = error_detection(information, is_wrong).auroc
+    return numbers
+
+
+def score_scores(draws: Tensor, targets: Tensor, noise_variance: float) -> dict[str, float]:
+    """Of predicted scores.
+
+    The predictive distribution is a Gaussian around the mean over draws; its variance is that of the draws and, added
+    to it, one number for all examples.
+
+    Args:
+        draws: (K, N).
+        targets: (N).
+        noise_variance: Mean squared error of the plug-in predictions of other examples.
+    """
+    stats = import_for_eval("scipy.stats")
+    drawn, truth = draws.double(), targets.double()
+    centre = drawn.mean(dim=0)
+    spread = drawn.var(dim=0) if len(drawn) > 1 else torch.zeros_like(centre)
+    variance = spread + noise_variance
+    errors = centre - truth
+    nll = 0.5 * ((2.0 * math.pi * variance).log() + errors.square() / variance)
+    numbers = {
+        "pearson": float(stats.pearsonr(centre.numpy(), truth.numpy()).statistic),
+        "spearman": float(stats.spearmanr(centre.numpy(), truth.numpy()).statistic),
+        "mse": float(errors.square().mean()),
+        "nll": float(nll.mean()),
+    }
+    if float(spread.max()) > _ROUNDING:
+        is_wrong = errors.abs() > LARGE_ERROR
+        numbers |= {
+            "spread": float(spread.sqrt().mean()),
+            "spread_auroc": error_detection(spread, is_wrong).auroc,
+            "risk_area": risk_coverage(spread, is_wrong).area,
+        }
+    return numbers

