@@ -1,7 +1,7 @@
 """Where the time of dense attention goes, by leaving parts out: nanoseconds a score.
 
-Products and random numbers are measured alone, on tiles that stay in the processor's cache as those of the kernel do.
-The other parts are differences of whole calls of the same round, so what overlaps on the processor is counted once,
+Products, and random numbers of plain torch, are measured alone, on tiles that stay in the processor's cache as those of
+the kernel do. The other parts are differences of whole calls of the same round, so what overlaps on the processor is counted once,
 where it is added. A difference that is below zero is within the error.
 """
 
@@ -41,13 +41,12 @@ def _parts(meter: Meter, sizes: Sizes, kind: Pass) -> dict[str, float]:
     computes = {"sdpa": sdpa, "plain": deterministic, "noisy": weibull, "all": weibull_kl}
     calls: dict[str, Callable[[], None]] = {name: Call(one, inputs, kind=kind) for name, one in computes.items()}
     calls["products"] = _products(sizes.dim, _PRODUCTS[kind] * tiles)
-    calls["bits"] = _random_numbers(_NOISES[kind] * tiles, has_kernel=True)
     calls["torch"] = Call(weibull_kl, inputs, kind=kind, has_kernel=False)
-    calls["torch bits"] = _random_numbers(_NOISES[kind] * tiles, has_kernel=False)
+    calls["torch bits"] = _random_numbers(_NOISES[kind] * tiles)
     seconds = meter.seconds(calls)
     # Of whole calls per score; of tiles per score of a tile, of which the sizes may hold a fraction more.
     per_score = {name: 1e9 / sizes.scores for name in calls}
-    per_score |= dict.fromkeys(("products", "bits", "torch bits"), 1e9 / (tiles * _ROWS * _COLUMNS))
+    per_score |= dict.fromkeys(("products", "torch bits"), 1e9 / (tiles * _ROWS * _COLUMNS))
     times = {name: [per_score[name] * one for one in found] for name, found in seconds.items()}
 
     def median(*signed: tuple[int, str]) -> float:
@@ -57,8 +56,7 @@ def _parts(meter: Meter, sizes: Sizes, kind: Pass) -> dict[str, float]:
     return {
         "products": median((1, "products")),
         "exponentials, sums, the rest": median((1, "plain"), (-1, "products")),
-        "random numbers": median((1, "bits")),
-        "their logs": median((1, "noisy"), (-1, "plain"), (-1, "bits")),
+        "noise": median((1, "noisy"), (-1, "plain")),
         "KL": median((1, "all"), (-1, "noisy")),
         "Weibull, KL, in all": median((1, "all")),
         "torch SDPA, in all": median((1, "sdpa")),
@@ -78,12 +76,12 @@ def _products(dim: int, count: int) -> Callable[[], None]:
     return run
 
 
-def _random_numbers(count: int, *, has_kernel: bool) -> Callable[[], None]:
-    """As many tiles of uniform numbers."""
+def _random_numbers(count: int) -> Callable[[], None]:
+    """As many tiles of uniform numbers, in plain torch."""
     seed = torch.tensor(1)
 
     def run() -> None:
-        with native.switched(has_kernel):
+        with native.switched(False):
             for _ in range(count):
                 uniform(seed, (_ROWS, _COLUMNS))
 
