@@ -1,8 +1,8 @@
 """Where the time of dense attention goes, by leaving parts out: nanoseconds a score.
 
 Products, and random numbers of plain torch, are measured alone, on tiles that stay in the processor's cache as those of
-the kernel do. The other parts are differences of whole calls of the same round, so what overlaps on the processor is counted once,
-where it is added. A difference that is below zero is within the error.
+the kernel do. The other parts are differences of whole calls of the same round, so what overlaps on the processor is
+counted once, where it is added. A difference that is below zero is within the error.
 """
 
 import statistics
