@@ -38,7 +38,7 @@ def test_quick(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert {"torch SDPA", "Weibull, KL, torch", "Weibull, KL, materialised"} <= names
     for one in record["tables"]:
         assert all(cell["ratio"] > 0.0 for row in one["rows"] for cell in row["cells"].values())
-    assert len(record["profile"]["rows"]) == 9
+    assert len(record["profile"]["rows"]) == 8
     assert render_attention(record) in capfd.readouterr().out
     assert all(plot.startswith("<svg") for plot in attention_plots(record).values())
 
