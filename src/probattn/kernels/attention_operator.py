@@ -14,6 +14,7 @@ from torch import Tensor
 
 from probattn.kernels import native
 from probattn.kernels.attention_chunked import AttentionCall, attend_chunked, differentiate_chunked
+from probattn.kernels.second_derivative import refuse_second_derivative
 
 __all__ = ["attend", "attention_operator", "is_native"]
 
@@ -229,10 +230,11 @@ class _Attention(torch.autograd.Function):
         return output
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         """Gradients of all inputs."""
-        return _gradients(ctx, _run_backward, grads)
+        with torch.no_grad():
+            made = _gradients(ctx, _run_backward, grads)
+        return refuse_second_derivative(made)
 
 
 def _backward_compiled(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:

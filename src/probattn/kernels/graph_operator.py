@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from probattn.kernels.second_derivative import refuse_second_derivative
+
 __all__ = ["LOGNORMAL", "WEIBULL", "attend", "graph_attention_operator"]
 
 WEIBULL, LOGNORMAL = 0, 1
@@ -244,10 +246,11 @@ class _GraphAttention(torch.autograd.Function):
         return made
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         """Gradients in the order of the arguments."""
-        target, source, values, terms, prior = _gradients(ctx, grads, _differentiated)
+        with torch.no_grad():
+            made = _gradients(ctx, grads, _differentiated)
+        target, source, values, terms, prior = refuse_second_derivative(made)
         return target, source, values, None, terms, prior, *[None] * 6
 
 

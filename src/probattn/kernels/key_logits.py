@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from probattn.kernels import native
+from probattn.kernels.second_derivative import refuse_second_derivative
 
 __all__ = ["key_logits"]
 
@@ -45,8 +46,8 @@ class _KeyLogits(torch.autograd.Function):
         return logits
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, above: Tensor) -> tuple[Tensor, ...]:
+    def backward(ctx: Any, above: Tensor) -> tuple[Tensor | None, ...]:
         """Gradients of all inputs."""
-        made: tuple[Tensor, ...] = torch.ops.probattn_native.key_logits_backward(*ctx.saved_tensors, above.contiguous())
-        return made
+        with torch.no_grad():
+            made = torch.ops.probattn_native.key_logits_backward(*ctx.saved_tensors, above.contiguous())
+        return refuse_second_derivative(made)

@@ -34,6 +34,6 @@ class _Refusal(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         """Raises."""
         raise RuntimeError(
-            "a chunked readout has no second derivative, as its logits are not kept; form the logits yourself where "
-            "gradients of gradients are needed"
+            "a kernel has no second derivative, as it does not keep what that would need; use torch's own "
+            "operators where gradients of gradients are needed"
         )
