@@ -10,10 +10,13 @@ from pathlib import Path
 
 from probattn.recipes.gat import RECIPE as GRAPHS
 from probattn.recipes.gat_tables import accuracy_table, calibration_table, gradient_table, uncertainty_table
+from probattn.recipes.generation_tables import claims, latent_table, quality_table, sample_table
 from probattn.recipes.glue import RECIPE as GLUE
 from probattn.recipes.glue_tables import calibration_table as glue_calibration_table
 from probattn.recipes.glue_tables import kl_table, main_table
 from probattn.recipes.glue_tables import uncertainty_table as glue_uncertainty_table
+from probattn.recipes.pilot_vae import RECIPE as PILOT
+from probattn.recipes.question_generation import RECIPE as QUESTIONS
 from probattn.recipes.recall import RECIPE as RECALL
 from probattn.recipes.report import as_markdown, render_markdown
 from probattn.recipes.results import RowResult
@@ -178,6 +181,43 @@ def glue(name: str) -> str:
     return "\n".join(parts).rstrip("\n") + "\n"
 
 
+GENERATION = {
+    "question_generation": ("squad", QUESTIONS),
+    "dialogue": ("cornell", QUESTIONS),
+    "pilot_vae": ("captions", PILOT),
+}
+"""By folder of results: the scale, and the recipe that has the rows."""
+
+
+def generation(name: str) -> str:
+    """Text generation on one corpus: quality and diversity beside the paper's, latents, claims, samples."""
+    scale, recipe = GENERATION[name]
+    results = stored(ROOT / "results" / name, recipe.rows)
+    if not results:
+        return f"No results of {name} yet.\n"
+    facts = results[0].facts
+    most = max(result.seed for result in results) + 1
+    note = (
+        f"Corpus {facts['corpus']}, {facts['epochs']} epochs ({facts['updates']} updates) for every row, "
+        f"{facts['draws']} samples of a source; means and standard deviations over seeds, the paper's numbers in "
+        f"brackets. Made by `probattn compare {name} --scale {scale} --num_seeds {most} --output results/{name}`."
+    )
+    first_seed = [result for result in results if result.seed == 0]
+    parts = [
+        as_markdown(*quality_table(results)),
+        note,
+        "\n**Latent variables**\n",
+        as_markdown(*latent_table(results)),
+    ]
+    verdicts = claims(results)
+    parts += ["\n**The paper's claims**\n", as_markdown(*verdicts)] if verdicts[1] else []
+    for number in range(min(2, len(first_seed[0].examples))):
+        example = first_seed[0].examples[number]
+        parts += [f"\n**Samples.** Source: *{example['source']}* Reference: *{example['reference']}*\n"]
+        parts += [as_markdown(*sample_table(first_seed, number))]
+    return "\n".join(parts).rstrip("\n") + "\n"
+
+
 def benchmark(name: str) -> str:
     """Speed and memory."""
     return render_benchmark(json.loads((ROOT / "results" / f"bench_{name}.json").read_text()))
@@ -203,6 +243,7 @@ def main() -> None:
         "bench_translation": benchmark("translation"),
         "estimators": estimators(),
         **{f"gat_{name}": graphs(name) for name in ("cora", "citeseer", "pubmed")},
+        **{f"generation_{name}": generation(name) for name in GENERATION},
         **{f"glue_{name}": glue(name) for name in ("mrpc", "cola", "rte", "stsb")},
         "nmt_generated": generated(),
         "nmt_kmax": k_max(),

@@ -38,6 +38,7 @@ from probattn.core import (
 from probattn.distributions import (
     Categorical,
     Dirichlet,
+    DirichletPrior,
     GammaPrior,
     GumbelSoftmax,
     Lognormal,
@@ -78,6 +79,7 @@ __all__ = [
     "Cyclical",
     "Dense",
     "Dirichlet",
+    "DirichletPrior",
     "Draw",
     "Elbo",
     "Enumerate",

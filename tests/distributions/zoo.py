@@ -14,6 +14,7 @@ from probattn.core import Dense, Segments, Support
 from probattn.distributions import (
     Categorical,
     Dirichlet,
+    DirichletPrior,
     Family,
     GammaPrior,
     GumbelSoftmax,
@@ -83,6 +84,8 @@ ROWS = [
         limit=StraightThroughGumbel(5.0),
         limit_is="one-hot",
     ),
+    Row("dirichlet, prior of keys", Dirichlet(), "implicit", prior=DirichletPrior(0.5)),
+    Row("dirichlet prior", DirichletPrior(2.0), "implicit"),
     Row("gamma prior", GammaPrior(2.0), "implicit"),
     Row("gamma prior, psi * rate", GammaPrior(0.5, concentration="psi_rate"), "implicit"),
     Row("lognormal prior, psi", LognormalPrior(0.7), "exact", plug_in_is_softmax=False),

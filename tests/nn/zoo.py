@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from probattn.core import Dense, Given, Memory
-from probattn.distributions import Categorical, Dirichlet, GammaPrior, GumbelSoftmax, Lognormal, LognormalPrior, Weibull
+from probattn.distributions import Categorical, Dirichlet, DirichletPrior, GammaPrior, GumbelSoftmax, Lognormal, LognormalPrior, Weibull
 from probattn.nn import (
     AutoregressiveCategorical,
     AutoregressiveGaussian,
@@ -78,6 +78,7 @@ CONDITIONALS = {
     "from-scores-lognormal-softmax": Row(lambda: FromScores(Lognormal(0.5, anchor="softmax")), WEIGHTS, SCORES),
     "from-scores-dirichlet": Row(lambda: FromScores(Dirichlet()), WEIGHTS, SCORES),
     "from-scores-concrete": Row(lambda: FromScores(GumbelSoftmax(0.7)), WEIGHTS, SCORES),
+    "fixed-dirichlet": Row(lambda: Fixed(DirichletPrior(), 1.0), WEIGHTS, NOTHING),
     "fixed-gamma": Row(lambda: Fixed(GammaPrior(rate=0.5), 2.0), WEIGHTS, NOTHING),
     "fixed-lognormal": Row(lambda: Fixed(LognormalPrior(sigma=2.0), 0.1), WEIGHTS, NOTHING),
     "key-prior-gamma": Row(lambda: KeyPrior(D, GammaPrior(), hidden_dim=8), (B, 1, S), KEYS),

@@ -7,6 +7,7 @@ probattn compare translation --rows soft marginal    several rows and seeds, a t
 probattn eval MODEL --test_with soft exact kmax:5    a trained model under several ways of predicting
 probattn translate MODEL < text.de                   translations of a text, line by line
 probattn align MODEL --src text.de --tgt text.en     word alignments of a parallel text, in Pharaoh format
+probattn generate MODEL < sentences.txt              diverse texts for each source, from draws of its latents
 probattn kernels --build                             compile the C++ kernels, which everything then uses
 probattn COMMAND --help                              all options of a command, with examples
 
@@ -20,7 +21,7 @@ import sys
 from jsonargparse import ArgumentParser
 
 from probattn import __version__
-from probattn.cli import align, compare, data, evaluate, kernels, listing, train, translate
+from probattn.cli import align, compare, data, evaluate, generate, kernels, listing, train, translate
 from probattn.cli.command import Command, HelpFormatter
 
 __all__ = ["main"]
@@ -33,6 +34,7 @@ _COMMANDS: dict[str, Command] = {
     "eval": evaluate.COMMAND,
     "translate": translate.COMMAND,
     "align": align.COMMAND,
+    "generate": generate.COMMAND,
     "kernels": kernels.COMMAND,
 }
 

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,9 @@ from probattn.core import Estimator
 from probattn.data import alignment_gold
 from probattn.data.alignment_gold import AlignedText, read_pharaoh
 from probattn.data.parallel import ParallelText, read_parallel
+from probattn.loading import load
+from probattn.recipes.generation_data import load_corpus as load_generation_corpus
+from probattn.recipes.generator import Generator
 from probattn.recipes.provenance import commit, trained_with
 from probattn.recipes.storage import write_atomically
 from probattn.recipes.translation_alignment import require_testable
@@ -29,6 +33,8 @@ probattn eval runs/translation/marginal-seed0                              on th
 probattn eval MODEL --src test.de --tgt test.en [--gold test.align]        on your own text
 probattn eval MODEL --test_with soft exact kmax:1 kmax:5                   other ways of predicting, side by side
 probattn eval MODEL --gold_set de-en                                       alignments against a published gold set
+
+A model that generates text (question_generation, dialogue, pilot_vae) is evaluated on the text it was trained for.
 
 --test_with gives the K-max curve, and the paper's two cross-tests: a soft model tested with kmax, a latent one tested
 soft. Everything is printed as JSON, one object a way of predicting."""
@@ -48,6 +54,10 @@ def _add_arguments(parser: ArgumentParser) -> None:
 
 
 def _run(arguments: Namespace) -> None:
+    model = load(arguments.model)
+    if isinstance(model, Generator):
+        _run_generator(model, arguments)
+        return
     translator = open_translator(arguments.model)
     ways = {name: estimator_by_name(name) for name in arguments.test_with}
     for way in ways.values():
@@ -58,14 +68,30 @@ def _run(arguments: Namespace) -> None:
         if ways
         else {"own": dict(translator.evaluate(corpus, split=split))}
     )
-    settings = translator.settings
+    _put(arguments, translator.settings.row, translator.settings.seed, corpus.texts[split].name, results)
+
+
+def _run_generator(generator: Generator, arguments: Namespace) -> None:
+    """A model that generates text: all its metrics on the text it was trained for."""
+    refused = [name for name in ("src", "tgt", "gold", "gold_set", "test_with") if arguments[name]]
+    if refused:
+        raise ValueError(
+            f"--{refused[0]} is for translation models, {arguments.model} holds a {type(generator).__name__}"
+        )
+    split = arguments.split or "test"
+    corpus = load_generation_corpus(generator.settings.corpus, generator.words)
+    results = {"own": generator.evaluate(corpus, split=split)}
+    _put(arguments, generator.settings.row, generator.settings.seed, corpus.texts[split].name, results)
+
+
+def _put(arguments: Namespace, row: str, seed: int, text_name: str, results: Mapping[str, Any]) -> None:
     record = {
         "model": str(arguments.model),
-        "row": settings.row,
-        "seed": settings.seed,
+        "row": row,
+        "seed": seed,
         "commit": commit(),
         "trained_with": trained_with(arguments.model),
-        "text": corpus.texts[split].name,
+        "text": text_name,
         "results": results,
     }
     text = json.dumps(record, indent=1)

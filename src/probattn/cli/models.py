@@ -6,10 +6,11 @@ from pathlib import Path
 
 from probattn.data.parallel import read_lines, split_lines
 from probattn.loading import load
+from probattn.recipes.generator import Generator
 from probattn.recipes.storage import write_atomically
 from probattn.recipes.translator import Translator
 
-__all__ = ["input_lines", "open_translator", "put_lines"]
+__all__ = ["input_lines", "open_generator", "open_translator", "put_lines"]
 
 
 def open_translator(path: Path) -> Translator:
@@ -21,6 +22,18 @@ def open_translator(path: Path) -> Translator:
     model = load(path)
     if not isinstance(model, Translator):
         raise ValueError(f"{path} holds no translation model, but a {type(model).__name__}")
+    return model
+
+
+def open_generator(path: Path) -> Generator:
+    """The generating model in a folder.
+
+    Raises:
+        ValueError: If it is a model of another kind.
+    """
+    model = load(path)
+    if not isinstance(model, Generator):
+        raise ValueError(f"{path} holds no model that generates text from draws, but a {type(model).__name__}")
     return model
 
 

@@ -27,6 +27,10 @@ probattn ls translation/soft                                     all settings of
 The folder of the run then holds result.json, log.jsonl, checkpoints/ and, for translation, model/."""
 
 
+_VERBS = {"translation": "translate", **dict.fromkeys(("question_generation", "dialogue", "pilot_vae"), "generate")}
+"""What a recipe's trained model is used by."""
+
+
 def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("row", help="RECIPE/ROW, e.g. recall/marginal; `probattn ls` lists them")
     parser.add_argument("overrides", nargs="*", help="settings as name=value, e.g. updates=100 seed=3")
@@ -55,7 +59,7 @@ def _run(arguments: Namespace) -> None:
         print(f"{metric:<24} {value:.6g}")
     print(f"Result: {output / 'result.json'}")
     if (output / "model").exists():
-        print(f"Model:  {output / 'model'} (probattn translate {output} < text)")
+        print(f"Model:  {output / 'model'} (probattn {_VERBS.get(name, 'eval')} {output} < text)")
 
 
 COMMAND = Command(

@@ -78,24 +78,34 @@ class Sigmoid(Schedule):
 
 @dataclass(frozen=True)
 class Logistic(Schedule):
-    """(tanh((step - midpoint) / width) + 1) / 2: from almost 0 to 1 (Bahuleyan et al.; midpoint 4500, width 1000).
+    """end * (tanh((step - midpoint) / width) + 1) / 2: from almost 0 to `end` (Bahuleyan et al.; 4500 and 1000).
 
-    Their released code stops updating it at step 3000, where it is 0.047; this one reaches its end.
+    Attributes:
+        midpoint: Step at which half of it is reached.
+        width: How slowly it rises.
+        end: Where it ends; the paper's gamma_a for attention, which is annealed together with the code.
+        frozen_from: The weight stays as it is at this step; null for never. The released code does so at step 3000,
+            where it is 0.047.
 
     Example:
         >>> Logistic(midpoint=4500, width=1000)(4500)
         0.5
+        >>> round(Logistic(midpoint=4500, width=1000, frozen_from=3000)(9000), 3)
+        0.047
     """
 
     midpoint: float
     width: float
+    end: float = 1.0
+    frozen_from: int | None = None
 
     def __post_init__(self) -> None:
         _require_positive("Logistic(width)", self.width)
 
     def __call__(self, step: int) -> float:
         """The weight at `step`."""
-        return (math.tanh((step - self.midpoint) / self.width) + 1.0) / 2.0
+        step = step if self.frozen_from is None else min(step, self.frozen_from)
+        return self.end * (math.tanh((step - self.midpoint) / self.width) + 1.0) / 2.0
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,23 @@
 """Corpora and generated tasks, one file each; parallel text from files to batches.
 
-Each of the modules `multi30k`, `iwslt14`, `wmt10k` and `alignment_gold` has a function `load`.
+Each of the modules `multi30k`, `iwslt14`, `wmt10k`, `squad_questions`, `cornell_movie`, `captions` and `alignment_gold`
+has a function `load`.
 """
 
-from probattn.data import alignment_gold, iwslt14, multi30k, wmt10k
+from probattn.data import alignment_gold, captions, cornell_movie, iwslt14, multi30k, squad_questions, wmt10k
 from probattn.data.alignment_gold import AlignedText, format_pharaoh, read_naacl, read_pharaoh
 from probattn.data.batches import EncodedText, SourceBatch, TranslationBatch, decoding_batches, restore_order
 from probattn.data.bpe import BOS, EOS, PAD, UNK, EncodedWords, Tokenizer, train_bpe
 from probattn.data.buckets import TokenBuckets
+from probattn.data.generated_dialogue import GeneratedDialogue
+from probattn.data.generated_examples import Examples
+from probattn.data.generated_questions import GeneratedQuestions
+from probattn.data.glove import GloveRows, glove_rows
 from probattn.data.output_vocabulary import OutputVocabulary, target_types
 from probattn.data.parallel import BadLine, ParallelText, read_lines, read_parallel, read_separated, split_words
 from probattn.data.recall import RecallBatch, RecallTask
+from probattn.data.truncation import truncated
+from probattn.data.words import train_words, vocabulary_words
 
 __all__ = [
     "BOS",
@@ -21,6 +28,10 @@ __all__ = [
     "BadLine",
     "EncodedText",
     "EncodedWords",
+    "Examples",
+    "GeneratedDialogue",
+    "GeneratedQuestions",
+    "GloveRows",
     "OutputVocabulary",
     "ParallelText",
     "RecallBatch",
@@ -30,8 +41,11 @@ __all__ = [
     "Tokenizer",
     "TranslationBatch",
     "alignment_gold",
+    "captions",
+    "cornell_movie",
     "decoding_batches",
     "format_pharaoh",
+    "glove_rows",
     "iwslt14",
     "multi30k",
     "read_lines",
@@ -41,7 +55,11 @@ __all__ = [
     "read_separated",
     "restore_order",
     "split_words",
+    "squad_questions",
     "target_types",
     "train_bpe",
+    "train_words",
+    "truncated",
+    "vocabulary_words",
     "wmt10k",
 ]

@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 PAD, BOS, EOS, UNK = range(4)
-"""Ids of the special types: padding, begin and end of a sentence, unknown character."""
+"""Ids of the special types: padding, begin and end of a sentence, unknown character (or word)."""
 
 MARK = "\u2581"
 # No piece of text can have the mark anywhere but in front, so no text can spell a special type.
@@ -60,7 +60,7 @@ class Tokenizer:
     """Words to ids and back.
 
     Args:
-        backend: A `tokenizers.Tokenizer` as `train_bpe` makes it.
+        backend: A `tokenizers.Tokenizer` as `train_bpe` and `train_words` make it.
 
     Example:
         >>> tokenizer = train_bpe(["ein hund .", "ein haus ."], vocabulary_size=24)
@@ -78,8 +78,11 @@ class Tokenizer:
         if tuple(self._pieces[: len(SPECIALS)]) != SPECIALS:
             raise ValueError(
                 f"the first types are {self._pieces[:4]}, expected {list(SPECIALS)}: this tokenizer was not made by "
-                "probattn.data.train_bpe"
+                "probattn.data.train_bpe or train_words"
             )
+        # Pieces of words: an unknown character belongs to the word it stands in. Whole words: it is a word.
+        is_word_level = type(backend.model).__name__ == "WordLevel"
+        self._unknown = f"{MARK}<unk>" if is_word_level else "<unk>"
         self._ids_of_word: dict[str, tuple[int, ...]] = {}
 
     @property
@@ -89,9 +92,9 @@ class Tokenizer:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of types and merges; the same for every release of the library."""
+        """SHA-256 of types and merges (none for whole words); the same for every release of the library."""
         model = json.loads(self._backend.to_str())["model"]
-        merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]]
+        merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in model.get("merges", ())]
         return hashlib.sha256(json.dumps([self._pieces, merges]).encode()).hexdigest()
 
     def encode_words(self, words: Sequence[str]) -> EncodedWords:
@@ -118,7 +121,7 @@ class Tokenizer:
     def decode(self, ids: Sequence[int] | Tensor) -> str:
         """The text of some ids: words with one space between them.
 
-        Reading stops at the first end of sentence; padding and begin of sentence are left out; an unknown character
+        Reading stops at the first end of sentence; padding and begin of sentence are left out; what is unknown
         is `<unk>`.
 
         Args:
@@ -154,7 +157,7 @@ class Tokenizer:
             FileNotFoundError: There is no such file.
             ValueError: The file is damaged, foreign, or has another vocabulary.
         """
-        library = _library()
+        library = import_tokenizers()
         content = read_content(path)
         try:
             backend = library.Tokenizer.from_str(content.decode())
@@ -193,7 +196,7 @@ class Tokenizer:
             if number in (PAD, BOS):
                 index.append(-1)
                 continue
-            piece = "<unk>" if number == UNK else self._pieces[number]
+            piece = self._unknown if number == UNK else self._pieces[number]
             is_new = is_new or piece.startswith(MARK)
             text = piece.removeprefix(MARK)
             if text and is_new:
@@ -230,7 +233,7 @@ def train_bpe(lines: Iterable[str], *, vocabulary_size: int, min_frequency: int 
         ImportError: The library is not installed.
         ValueError: There is no text, or its characters alone are more than `vocabulary_size`.
     """
-    library = _library()
+    library = import_tokenizers()
     backend = library.Tokenizer(library.models.BPE(unk_token=SPECIALS[UNK]))
     backend.normalizer = library.normalizers.Replace(MARK, "_")
     # The library's own splitting at white space would also split at no-break and ideographic spaces.
@@ -256,14 +259,15 @@ def _pieces_in_order(backend: "tokenizers.Tokenizer") -> list[str]:
     vocabulary = backend.get_vocab()
     pieces = sorted(vocabulary, key=vocabulary.__getitem__)
     if [vocabulary[piece] for piece in pieces] != list(range(len(pieces))):
-        raise ValueError("the ids of the types have gaps; this tokenizer was not made by probattn.data.train_bpe")
+        raise ValueError("the ids of the types have gaps; neither train_bpe nor train_words of probattn.data made them")
     return pieces
 
 
-def _library() -> ModuleType:
+def import_tokenizers() -> ModuleType:
+    """The library `tokenizers`, imported when it is needed; an ImportError says how to get it."""
     try:
         import tokenizers
     except ImportError as error:
-        message = "byte-pair encoding needs the package `tokenizers`: pip install 'probattn[text]'"
+        message = "encoding text needs the package `tokenizers`: pip install 'probattn[text]'"
         raise ImportError(message) from error
     return tokenizers

@@ -27,6 +27,7 @@ __all__ = [
     "Anchor",
     "Categorical",
     "Dirichlet",
+    "DirichletPrior",
     "Family",
     "GammaPrior",
     "GumbelSoftmax",
@@ -177,6 +178,27 @@ class LognormalPrior(PriorFamily):
         log_psi = support.fill_outside(at_least_float32(log_psi), 0.0)
         location = log_psi.exp() if self.location == "psi" else log_psi
         return NormalisedLognormal(location, self.sigma, support=support)
+
+
+@dataclass(frozen=True)
+class DirichletPrior(PriorFamily):
+    """Dirichlet prior of Dirichlet attention (Bahuleyan et al., Sec. 3.5, as future work), concentration scale * Psi.
+
+    Attributes:
+        scale: With a constant Psi = 1 and scale 1 all weights on the simplex are equally likely.
+    """
+
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.scale > 0.0:
+            raise ValueError(f"DirichletPrior(scale) must be positive, got {self.scale}")
+
+    def __call__(self, log_psi: Tensor, support: Support) -> MaskedDirichlet:
+        """See `PriorFamily`."""
+        bound = _LOG_CONCENTRATION_BOUND
+        log_psi = support.fill_outside(at_least_float32(log_psi), 0.0).clamp(-bound, bound)
+        return MaskedDirichlet(self.scale * log_psi.exp(), support=support)
 
 
 def _anchored(scores: Tensor, support: Support, anchor: Anchor) -> Tensor:

@@ -11,7 +11,17 @@ from probattn.metrics.calibration import (
     mean_nll,
     reliability_bins,
 )
+from probattn.metrics.diversity import (
+    corpus_distinct,
+    corpus_unigram_entropy,
+    distinct,
+    distinct_of_joined,
+    repetition,
+    self_bleu,
+    unigram_entropy,
+)
 from probattn.metrics.gradients import GradientNoise, gradient_noise
+from probattn.metrics.latent_use import Bypass, active_units, bypass, kl_per_unit, latent_mutual_information
 from probattn.metrics.perplexity import elbo_ppl, exact_ppl, iw_ppl, predictive_ppl
 from probattn.metrics.uncertainty import (
     ErrorDetection,
@@ -27,15 +37,22 @@ from probattn.metrics.uncertainty import (
 )
 
 __all__ = [
+    "Bypass",
     "ErrorDetection",
     "GradientNoise",
     "PAvPU",
     "ReliabilityBins",
     "RiskCoverage",
+    "active_units",
     "alignment_accuracy",
     "alignment_error_rate",
     "at_temperature",
     "brier_score",
+    "bypass",
+    "corpus_distinct",
+    "corpus_unigram_entropy",
+    "distinct",
+    "distinct_of_joined",
     "elbo_ppl",
     "error_detection",
     "exact_ppl",
@@ -44,6 +61,8 @@ __all__ = [
     "fit_temperature",
     "gradient_noise",
     "iw_ppl",
+    "kl_per_unit",
+    "latent_mutual_information",
     "links_from_weights",
     "mean_nll",
     "mutual_information",
@@ -51,7 +70,10 @@ __all__ = [
     "predictive_entropy",
     "predictive_ppl",
     "reliability_bins",
+    "repetition",
     "risk_coverage",
+    "self_bleu",
     "top_two_p_value",
+    "unigram_entropy",
     "weights_entropy",
 ]

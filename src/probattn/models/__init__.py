@@ -1,10 +1,13 @@
 """Networks, one per file, built from `nn` and returning `Evaluation`."""
 
 from probattn.models.recall import RecallInputs, RecallModel, RecallPrediction
-from probattn.models.seq2seq import DecoderState, Encoded, Readout, Seq2Seq, StatePath
+from probattn.models.recurrence import DecoderState
+from probattn.models.seq2seq import Encoded, Readout, Seq2Seq, StatePath
+from probattn.models.ved import DroppedEmbedding, Ved, VedSource
 
 __all__ = [
     "DecoderState",
+    "DroppedEmbedding",
     "Encoded",
     "Readout",
     "RecallInputs",
@@ -12,4 +15,6 @@ __all__ = [
     "RecallPrediction",
     "Seq2Seq",
     "StatePath",
+    "Ved",
+    "VedSource",
 ]

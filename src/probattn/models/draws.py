@@ -72,4 +72,5 @@ def stack_steps(latents: Sequence[Latent]) -> Latent:
         log_prior=joined([draw.log_prior for draw in draws], 2),
         score=joined([draw.score for draw in draws], 2),
     )
-    return replace(latents[0], draw=draw, kl=torch.cat([latent.kl for latent in latents], dim=1))
+    kl_terms = joined([latent.kl_terms for latent in latents], 1)
+    return replace(latents[0], draw=draw, kl=torch.cat([latent.kl for latent in latents], dim=1), kl_terms=kl_terms)

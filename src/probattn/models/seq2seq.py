@@ -15,14 +15,14 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from probattn.core import Dense, Draw, Estimator, Evaluation, Given, Latent, Memory
+from probattn.core import Draw, Estimator, Evaluation, Given, Latent, Memory
 from probattn.core.bounds import Bound
 from probattn.core.noise import fold_seed, fresh_seed
-from probattn.kernels import latent_cross_entropy
 from probattn.models.draws import chunk_credit, stack_steps
+from probattn.models.recurrence import DecoderState, encode_source, words_log_lik
 from probattn.nn import Score, SequenceEncoder, Site
 
-__all__ = ["DecoderState", "Encoded", "Readout", "Seq2Seq", "StatePath"]
+__all__ = ["Encoded", "Readout", "Seq2Seq", "StatePath"]
 
 
 @dataclass(frozen=True)
@@ -39,21 +39,6 @@ class Encoded:
     memory: Memory
     prepared: Tensor
     readout_values: Tensor
-
-
-@dataclass(frozen=True)
-class DecoderState:
-    """State of the recurrence between two steps.
-
-    Attributes:
-        hidden: (B, H).
-        cell: (B, H).
-        context: (B, C) what is fed into the next step.
-    """
-
-    hidden: Tensor
-    cell: Tensor
-    context: Tensor
 
 
 @dataclass(frozen=True)
@@ -157,16 +142,15 @@ class Seq2Seq(nn.Module):
 
     def encode(self, source: Tensor, mask: Tensor) -> Encoded:
         """Encode source words (B, S) with mask (B, S)."""
-        embedded = self.dropout(self.source_embedding(source))
-        states: Tensor = self.dropout(self.encoder(embedded, mask))
-        memory = Memory(keys=states, values=states, support=Dense(mask.unsqueeze(1)), inputs=embedded)
-        return Encoded(memory, self.score.prepare(states), self.readout.project_context(states))
+        memory = encode_source(
+            source, mask, embedding=self.source_embedding, encoder=self.encoder, dropout=self.dropout
+        )
+        return Encoded(memory, self.score.prepare(memory.keys), self.readout.project_context(memory.values))
 
     def start(self, encoded: Encoded) -> DecoderState:
         """Zeros (Deng et al.'s code)."""
-        batch, width = encoded.memory.values.shape[0], self.cell.hidden_size
-        zeros = encoded.memory.values.new_zeros
-        return DecoderState(zeros(batch, width), zeros(batch, width), zeros(batch, encoded.memory.values.shape[-1]))
+        values = encoded.memory.values
+        return DecoderState.zeros(values, self.cell.hidden_size, values.shape[-1])
 
     def advance(self, state: DecoderState, words: Tensor, encoded: Encoded) -> tuple[DecoderState, Tensor, Tensor]:
         """One step of the recurrence, fed with the expected context.
@@ -220,16 +204,15 @@ class Seq2Seq(nn.Module):
             latent = self.weights(given, estimator) if use_posterior else self.weights.predict(given, estimator)
         context = encoded.memory.support.read(latent.draw, encoded.readout_values)  # (K, B, T, R)
         hidden = self.readout.hidden(path.queries[target_mask], context[:, target_mask])  # (K, words, R): no padding
-        words_log_lik = latent_cross_entropy(
+        log_lik = words_log_lik(
             hidden,
-            self.readout.embedding.weight,
+            target_out,
+            target_mask,
+            weight=self.readout.embedding.weight,
             bias=self.readout.bias,
-            target=target_out[target_mask],
             credit=None if bound is None else chunk_credit(bound, latent.draw, target_mask),
             skip_below=self.readout.skip_below,
         )
-        log_lik = words_log_lik.new_zeros(len(words_log_lik), *target_mask.shape)
-        log_lik[:, target_mask] = words_log_lik
         return Evaluation(log_lik=log_lik, latents=(latent,), mask=target_mask)
 
     def _run(self, encoded: Encoded, words: Tensor, estimator: Estimator) -> StatePath:

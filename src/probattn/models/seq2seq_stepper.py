@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-import torch
 from torch import Tensor
 
-from probattn.core import Dense, Estimator, Memory
-from probattn.models.seq2seq import DecoderState, Encoded, Seq2Seq
+from probattn.core import Estimator
+from probattn.models.recurrence import DecoderState, select_memory, source_lengths
+from probattn.models.seq2seq import Encoded, Seq2Seq
 
 __all__ = ["Seq2SeqStepper", "SourceSentences", "StepperState"]
 
@@ -76,18 +76,10 @@ class Seq2SeqStepper:
 
     def select(self, state: StepperState, indices: Tensor) -> StepperState:
         """Rows by number."""
-        memory, decoder = state.encoded.memory, state.decoder
-        mask = memory.support.mask if isinstance(memory.support, Dense) else None
-        chosen = Memory(
-            keys=memory.keys[indices],
-            values=memory.values[indices],
-            support=Dense(None if mask is None else mask[indices]),
-            inputs=None if memory.inputs is None else memory.inputs[indices],
-        )
-        encoded = Encoded(chosen, state.encoded.prepared[indices], state.encoded.readout_values[indices])
-        moved = DecoderState(decoder.hidden[indices], decoder.cell[indices], decoder.context[indices])
+        memory = select_memory(state.encoded.memory, indices)
+        encoded = Encoded(memory, state.encoded.prepared[indices], state.encoded.readout_values[indices])
         weights = None if state.weights is None else state.weights[indices]
-        return StepperState(encoded, moved, weights, state.estimator)
+        return StepperState(encoded, state.decoder.select(indices), weights, state.estimator)
 
     def weights(self, state: StepperState) -> Tensor | None:
         """(R, S) expected weights of the step that led here."""
@@ -95,8 +87,4 @@ class Seq2SeqStepper:
 
     def source_lengths(self, state: StepperState) -> Tensor:
         """(R,) source positions without padding."""
-        support = state.encoded.memory.support
-        values = state.encoded.memory.values
-        if isinstance(support, Dense) and support.mask is not None:
-            return support.mask[:, 0].sum(dim=-1)
-        return torch.full(values.shape[:1], values.shape[1], dtype=torch.int64, device=values.device)
+        return source_lengths(state.encoded.memory)

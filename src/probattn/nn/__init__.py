@@ -3,6 +3,7 @@
 from probattn.nn.attention import Attention, AttentionOutput
 from probattn.nn.autoregressive import AutoregressiveCategorical, AutoregressiveGaussian
 from probattn.nn.bottleneck import Bottleneck, BottleneckOutput, fold_particles, unfold_particles
+from probattn.nn.cells import LayerNormLSTMCell
 from probattn.nn.conditionals import (
     Conditional,
     Fixed,
@@ -48,6 +49,7 @@ __all__ = [
     "InferenceNetwork",
     "KeyPrior",
     "LatentRecord",
+    "LayerNormLSTMCell",
     "MeanMemory",
     "MultiheadAttention",
     "Replay",

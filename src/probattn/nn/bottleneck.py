@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor, nn
+from torch.distributions import Distribution
 
 from probattn.core.estimators import Estimator
 from probattn.core.records import Given, Latent, Memory
@@ -57,12 +58,27 @@ class Bottleneck(nn.Module):
             mask: (B,) or (B, S) bool, False for padded positions, which cost nothing.
             seed: () int64; drawn from torch's generator if absent.
         """
-        memory = Memory(keys=encoding, values=encoding, support=Dense())
-        given = Given(memory=memory, context=encoding, mask=mask)
+        given = _given(encoding, mask)
         latent: Latent = self.site(given, estimator, seed=seed)
         if latent.draw.value is None:
             raise ValueError(f"the bottleneck '{self.site.name}' must draw vectors, got positions")
         return BottleneckOutput(latent.draw.value, self.site.expected(given), (latent,))
+
+    def posterior(self, encoding: Tensor, *, mask: Tensor | None = None) -> Distribution:
+        """The posterior of encodings (B, D) or (B, S, D), e.g. to count active units.
+
+        Raises:
+            ValueError: If the site has no posterior of its own.
+        """
+        if self.site.posterior is None:
+            raise ValueError(f"site '{self.site.name}' has no posterior of its own")
+        distribution: Distribution = self.site.posterior(_given(encoding, mask))
+        return distribution
+
+
+def _given(encoding: Tensor, mask: Tensor | None) -> Given:
+    memory = Memory(keys=encoding, values=encoding, support=Dense())
+    return Given(memory=memory, context=encoding, mask=mask)
 
 
 def fold_particles(value: Tensor) -> Tensor:

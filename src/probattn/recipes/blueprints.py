@@ -6,7 +6,21 @@ from typing import Literal
 
 from probattn.core import Unit
 from probattn.distributions import Family, PriorFamily
-from probattn.nn import Bilinear, BiLSTM, Conditional, Fixed, FromScores, InferenceNetwork, KeyPrior, Site, Uniform
+from probattn.nn import (
+    Bilinear,
+    BiLSTM,
+    Conditional,
+    Fixed,
+    FromContext,
+    FromScores,
+    GaussianHead,
+    InferenceNetwork,
+    KeyPrior,
+    MeanMemory,
+    Site,
+    StandardNormal,
+    Uniform,
+)
 
 
 @dataclass(frozen=True)
@@ -21,6 +35,8 @@ class Sizes:
     """Of source and target words, for inference networks."""
     dropout: float = 0.0
     """Of inference networks with several layers."""
+    latent: int = 0
+    """Of a vector-valued draw: a code, or a context as wide as the values."""
 
 
 class ConditionalBlueprint(ABC):
@@ -103,6 +119,42 @@ class SourceAndTarget(ConditionalBlueprint):
 
         score = Bilinear(sizes.keys, sizes.keys)
         return InferenceNetwork(score, self.family, target_encoder=encoder(), memory_encoder=encoder())
+
+
+@dataclass(frozen=True)
+class Normal(ConditionalBlueprint):
+    """N(0, 1) (`StandardNormal`)."""
+
+    def build(self, sizes: Sizes) -> StandardNormal:
+        """The module."""
+        return StandardNormal(sizes.latent)
+
+
+@dataclass(frozen=True)
+class AverageMemory(ConditionalBlueprint):
+    """N(mean of the memory, 1) (`MeanMemory`; Bahuleyan et al., Sec. 3.2)."""
+
+    def build(self, sizes: Sizes) -> MeanMemory:
+        """The module."""
+        return MeanMemory()
+
+
+@dataclass(frozen=True)
+class SoftContext(ConditionalBlueprint):
+    """N(expected context, sigma²) (`FromContext`; Bahuleyan et al., Sec. 3.3)."""
+
+    def build(self, sizes: Sizes) -> FromContext:
+        """The module."""
+        return FromContext(sizes.latent)
+
+
+@dataclass(frozen=True)
+class Gaussian(ConditionalBlueprint):
+    """N(linear, exp(linear)) of an encoding (`GaussianHead`)."""
+
+    def build(self, sizes: Sizes) -> GaussianHead:
+        """The module."""
+        return GaussianHead(sizes.keys, sizes.latent)
 
 
 @dataclass(frozen=True)

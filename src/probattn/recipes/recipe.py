@@ -44,6 +44,7 @@ class Recipe:
         default_scale: Which file of `configs/<name>/scale/` is used when none is named; None where there are no scales.
         packs_seeds: Whether all seeds of a row share a result file, for many short runs.
         keeps_runs: Whether a run has a folder with checkpoints or a model; short runs leave their result only.
+        row_home: Recipe in whose folder the rows are, where recipes share them; None for the recipe's own.
     """
 
     name: str
@@ -54,11 +55,12 @@ class Recipe:
     default_scale: str | None = None
     packs_seeds: bool = False
     keeps_runs: bool = True
+    row_home: str | None = None
 
     @property
     def rows(self) -> list[str]:
         """Names of the rows, in the order of the folder's `ORDER` file, others after them."""
-        folder = CONFIGS / self.name
+        folder = CONFIGS / (self.row_home or self.name)
         names = sorted(path.stem for path in self.row_folder(self.default_scale).glob("*.yaml"))
         order_file = folder / "ORDER"
         order = order_file.read_text().split() if order_file.exists() else []
@@ -71,8 +73,9 @@ class Recipe:
 
     def row_folder(self, scale: str | None) -> Path:
         """Where the rows are: a folder with the scale's name where rows differ between scales."""
-        own = CONFIGS / self.name / (scale or "")
-        return own if own.is_dir() else CONFIGS / self.name
+        home = CONFIGS / (self.row_home or self.name)
+        own = home / (scale or "")
+        return own if own.is_dir() else home
 
     def configs(self, row: str, scale: str | None) -> list[Path]:
         """YAML files of a row at a scale; the later one wins.

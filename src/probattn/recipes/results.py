@@ -17,6 +17,7 @@ class RowResult:
         facts: What makes rows comparable: bound, estimators, reduction, updates.
         metrics: Numbers by name.
         curve: (update, bound) pairs of training.
+        curves: Further (update, value) pairs by metric, e.g. of validations.
         pictures: Attention weights of one example, (T, S) by name, for the report.
         gold: (T) right positions in those pictures.
         examples: Sentence pairs with word alignments, for the report: see `translation_pictures`.
@@ -28,6 +29,7 @@ class RowResult:
     facts: Mapping[str, Any]
     metrics: Mapping[str, float]
     curve: Sequence[tuple[int, float]] = field(default_factory=list)
+    curves: Mapping[str, Sequence[tuple[int, float]]] = field(default_factory=dict)
     pictures: Mapping[str, Sequence[Sequence[float]]] = field(default_factory=dict)
     gold: Sequence[int] = field(default_factory=list)
     examples: Sequence[Mapping[str, Any]] = field(default_factory=list)

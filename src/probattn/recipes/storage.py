@@ -9,7 +9,7 @@ from typing import Any
 
 from probattn.recipes.results import RowResult
 
-__all__ = ["ResultStore", "read_results", "write_atomically"]
+__all__ = ["ResultStore", "read_results", "without_paths", "write_atomically"]
 
 
 @dataclass(frozen=True)
@@ -89,3 +89,12 @@ def write_atomically(path: Path, text: str) -> None:
     partial = path.with_name(path.name + ".partial")
     partial.write_text(text, encoding="utf-8")
     partial.replace(path)
+
+
+def without_paths(value: Any) -> Any:
+    """The same plain data with paths as text, for JSON; absolute, so that they hold from any folder."""
+    if isinstance(value, Mapping):
+        return {key: without_paths(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_paths(item) for item in value]
+    return str(value.absolute()) if isinstance(value, Path) else value

@@ -14,6 +14,7 @@ from probattn.data.batches import EncodedText
 from probattn.data.parallel import ParallelText
 from probattn.data.subwords import Subwords
 from probattn.models.seq2seq import Seq2Seq
+from probattn.recipes.storage import without_paths
 from probattn.recipes.translation_alignment import (
     Aligner,
     Links,
@@ -155,7 +156,7 @@ class Translator:
             folder: One of that name is replaced.
             plain: The settings as plain data.
         """
-        config = {"recipe": "translation", "settings": _without_paths(plain)}
+        config = {"recipe": "translation", "settings": without_paths(plain)}
         return save_model_folder(self.model, folder, config=config, files=self.subwords.files())
 
     def _encoded(self, source: Sequence[str], target: Sequence[str]) -> EncodedText:
@@ -178,12 +179,3 @@ def load_translator(settings: TranslationSettings, folder: Path) -> Translator:
     model = build_model(settings, subwords)
     load_weights(model, folder)
     return Translator(model, subwords, settings=settings)
-
-
-def _without_paths(value: Any) -> Any:
-    """The same plain data with paths as text, for JSON; absolute, so that they hold from any folder."""
-    if isinstance(value, Mapping):
-        return {key: _without_paths(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_without_paths(item) for item in value]
-    return str(value.absolute()) if isinstance(value, Path) else value

@@ -1,7 +1,7 @@
 """The training engine: loop, stages, checkpoints, exact resume, logs, several processes; nothing about attention."""
 
 from probattn.training.checkpoint import Checkpoint, load_checkpoint
-from probattn.training.diagnostics import effective_kl_gradient
+from probattn.training.diagnostics import effective_kl_gradient, warn_of_collapse
 from probattn.training.distributed import is_main_process
 from probattn.training.errors import CheckpointError, OutputError, TrainingFailure, TrainingInterrupted
 from probattn.training.failure import Replay, replay_failure
@@ -35,4 +35,5 @@ __all__ = [
     "load_weights",
     "replay_failure",
     "save_model_folder",
+    "warn_of_collapse",
 ]

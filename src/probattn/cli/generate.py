@@ -1,0 +1,86 @@
+"""`probattn generate`: diverse texts for each source."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from jsonargparse import ArgumentParser, Namespace
+from tqdm import tqdm
+
+from probattn.cli.command import Command
+from probattn.cli.models import input_lines, open_generator, put_lines
+from probattn.recipes.generation_search import Generated
+
+__all__ = ["COMMAND"]
+
+_DESCRIPTION = """Generates texts for each source, one a line, tokenised as in training; an empty line stays empty.
+
+probattn generate runs/question_generation/ved-vattn-h-seed0 < sentences.txt        five questions a sentence
+probattn generate MODEL --input sentences.txt --num_samples 10 --scores             with log-probabilities
+probattn generate MODEL --input sentences.txt --draw code                           attention at its mean
+probattn generate MODEL --input sentences.txt --draw attention                      the code at its mean
+probattn generate MODEL --input sentences.txt --draw none                           one text a line: MAP inference
+probattn generate MODEL --input sentences.txt --distinct --format json              one JSON object a source
+
+A line of the output is: number of the source ||| text, with --scores also ||| log-probability given the draws."""
+
+_BLOCK = 256
+"""Sources between two writings to the standard output."""
+
+
+def _add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("model", type=Path, help="folder of a run or of a trained model")
+    parser.add_argument("--input", type=Path, default=None, help="text, plain or gz; the standard input by default")
+    parser.add_argument("--output", type=Path, default=None, help="file; the standard output by default")
+    parser.add_argument("--num_samples", type=int, default=5, help="texts of a source, each from draws of its own")
+    parser.add_argument(
+        "--draw",
+        choices=["all", "code", "attention", "none"],
+        default="all",
+        help="what is random; the rest is at its mean",
+    )
+    parser.add_argument("--beam_size", type=int, default=None, help="of the search given a draw; 1 is greedy")
+    parser.add_argument("--seed", type=int, default=0, help="of the draws")
+    parser.add_argument("--scores", action="store_true", help="give log-probabilities too")
+    parser.add_argument("--distinct", action="store_true", help="leave out texts that a source has already")
+    parser.add_argument("--format", choices=["text", "json"], default="text", help="of the output")
+
+
+def _run(arguments: Namespace) -> None:
+    if arguments.num_samples < 1:
+        raise ValueError(f"--num_samples must be at least 1, got {arguments.num_samples}")
+    generator = open_generator(arguments.model)
+    draw = {"all": None, "none": ()}.get(arguments.draw, (arguments.draw,))
+    is_random = bool(generator.sites if draw is None else draw)
+    sources = input_lines(arguments.input)
+    lines: list[str] = []
+    for start in tqdm(range(0, len(sources), _BLOCK), desc="blocks", disable=arguments.output is None):
+        found = generator.generate(
+            sources[start : start + _BLOCK],
+            num_samples=arguments.num_samples if is_random else 1,
+            draw=draw,
+            beam_size=arguments.beam_size,
+            seed=arguments.seed + start,
+        )
+        for number, texts in enumerate(found, start):
+            lines += _lines(number, sources[number], texts, arguments)
+        if arguments.output is None:  # what is done is seen at once, and not lost when the rest is interrupted
+            put_lines(lines, None)
+            lines = []
+    if arguments.output is not None:
+        put_lines(lines, arguments.output)
+
+
+def _lines(number: int, source: str, texts: Sequence[Generated], arguments: Namespace) -> list[str]:
+    if arguments.distinct:
+        texts = list({one.text: one for one in reversed(texts)}.values())[::-1]
+    if arguments.format == "json":
+        samples = [{"text": one.text, "log_prob": one.log_prob} for one in texts]
+        return [json.dumps({"line": number, "source": source, "samples": samples}, ensure_ascii=False)]
+    if not texts:
+        return [str(number) + " |||"]
+    scores = [f" ||| {one.log_prob:.4f}" if arguments.scores else "" for one in texts]
+    return [f"{number} ||| {one.text}{score}" for one, score in zip(texts, scores, strict=True)]
+
+
+COMMAND = Command("diverse texts for each source", _DESCRIPTION, _add_arguments, _run)

@@ -1,0 +1,227 @@
+"""Text generation: every row trains, its KL is what eq. 8 says, trained models are folders, collapse is noticed."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import probattn
+from probattn.core import Elbo, Logistic, Mean
+from probattn.recipes import dialogue, pilot_vae, question_generation
+from probattn.recipes.generation import GenerationTask, validation_curves
+from probattn.recipes.generation_data import CorpusSettings, load_corpus
+from probattn.recipes.generation_eval import evaluate_model
+from probattn.recipes.generation_run import at_mean, run, with_last_kl
+from probattn.recipes.generation_settings import Annealing, GenerationSettings
+from probattn.recipes.generation_sweep import collect
+from probattn.recipes.generator import Generator
+from probattn.recipes.recipe import Recipe, Run
+
+TINY = {
+    "epochs": 1,
+    "batch_size": 20,
+    "network": "{embedding_dim: 12, encoder_dim: 8, decoder_dim: 16, code_dim: 4}",
+    "corpus.train_size": 120,
+    "corpus.test_size": 20,
+    "sampling": "{num_samples: 3, validation_sources: 5, max_length: 8}",
+}
+RECIPES = {"question_generation": question_generation, "dialogue": dialogue, "pilot_vae": pilot_vae}
+
+
+def settings_of(row: str, recipe: Recipe = question_generation.RECIPE, **changes: object) -> GenerationSettings:
+    settings, _ = recipe.load(recipe.configs(row, "generated"), {**TINY, **changes})
+    assert isinstance(settings, GenerationSettings)
+    return settings
+
+
+def task_of(row: str, **changes: object) -> GenerationTask:
+    settings = settings_of(row, **changes)
+    return GenerationTask(settings, load_corpus(settings.corpus))
+
+
+@pytest.mark.parametrize("row", question_generation.RECIPE.rows)
+def test_every_row_takes_a_step_and_is_evaluated(row: str) -> None:
+    task = task_of(row)
+    batch = task.batches(0)[0]
+    output = task.step(batch, task.stage(), task.updates - 1)
+    output.loss.backward()  # type: ignore[no-untyped-call]
+    without = [name for name, parameter in task.model.named_parameters() if parameter.grad is None]
+    # a code without a prior is its mean: nothing depends on its variance
+    assert all("log_variance" in name for name in without) and (not without or row.startswith("ded"))
+    metrics = evaluate_model(task.model.eval(), task.corpus, task.settings)
+    assert {f"map_bleu{n}" for n in range(1, 5)} <= metrics.keys()
+    is_random = not row.startswith("ded")
+    assert (
+        {"sample_bleu4", "entropy", "dist1", "dist2", "elbo_ppl", "iw_ppl", "kl_code"} <= metrics.keys()
+    ) is is_random
+    assert all(torch.isfinite(torch.tensor(value)) for value in metrics.values())
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_recipes_share_rows_but_not_text(name: str) -> None:
+    recipe = RECIPES[name].RECIPE
+    assert recipe.name == name
+    rows = {"pilot_vae": ["vae", "vae-init"]}.get(name, question_generation.RECIPE.rows)
+    assert recipe.rows == rows
+    settings = settings_of(rows[0], recipe)
+    corpus = load_corpus(settings.corpus)
+    pairs = list(zip(corpus.texts["train"].source, corpus.texts["train"].target, strict=True))
+    assert all((source == target) is (name == "pilot_vae") for source, target in pairs)
+
+
+def test_bound_does_not_exceed_its_parts_and_importance_weights_tighten_it() -> None:
+    task = task_of("ved-vattn-0")
+    metrics = evaluate_model(task.model.eval(), task.corpus, task.settings)
+    assert metrics["elbo_ppl"] > metrics["iw_ppl"] > 1.0
+    tokens_nll = torch.tensor(metrics["elbo_ppl"]).log()
+    assert float(tokens_nll) > metrics["reconstruction_nll"]
+
+
+def test_released_kl_is_that_of_the_last_real_step() -> None:
+    task = task_of("ved-vattn-h")
+    pairs = task.corpus.subwords.to_output(task.corpus.encoded["train"].batch(task.batches(0)[0]))
+    evaluation = run(task.model, pairs, at_mean(task.model))
+    last = Elbo()(with_last_kl(evaluation)).kl
+    every = evaluation.latents[1].kl
+    ends = pairs.target_mask.sum(dim=1) - 1
+    torch.testing.assert_close(last["attention"], every[torch.arange(len(every)), ends].detach())
+    torch.testing.assert_close(last["code"], Elbo()(evaluation).kl["code"])
+    released = settings_of("ved-vattn-h-released")
+    assert (released.kl_steps, released.likelihood) == ("last", "token-mean")
+
+
+def test_token_mean_likelihood_weighs_the_kl_by_the_words_of_a_sentence() -> None:
+    """The gradient is that of the released loss, mean log-likelihood of a word against a summed KL, times the words."""
+    task = task_of("ved")
+    batch, stage, update = task.batches(0)[0], task.stage(), task.updates
+    seeds = [torch.manual_seed(0) and task.step(batch, stage, update).parts]
+    task.settings = replace(task.settings, likelihood="token-mean")
+    seeds.append(torch.manual_seed(0) and task.step(batch, stage, update).parts)
+    words = float(task.corpus.encoded["train"].batch(batch).target_mask.sum()) / len(batch)
+    torch.testing.assert_close(seeds[1]["likelihood"], seeds[0]["likelihood"])
+    torch.testing.assert_close(seeds[1]["kl"], words * seeds[0]["kl"])
+
+
+def test_annealing_reaches_its_end_unless_it_is_the_released_one() -> None:
+    ours, released = settings_of("ved-vattn-h"), settings_of("ved-vattn-h-released")
+    assert ours.schedules(1000)["attention"](1000) == pytest.approx(0.1, rel=1e-3)
+    assert ours.schedules(1000)["code"](0) < 1e-3
+    assert released.schedules(1000)["code"](10**6) == pytest.approx(0.047, abs=2e-3)
+    assert Annealing(midpoint=0.5, width=0.1).schedule(1.0, 200) == Logistic(midpoint=100.0, width=20.0)
+    assert settings_of("ded").schedules(10) == {}
+
+
+def test_two_stage_training_attends_later() -> None:
+    task = task_of("ved-dattn-2stage")
+    early, late = (int(share * task.updates) for share in (0.0, 0.9))
+    batch = task.batches(0)[0]
+    for update, attends in ((early, False), (late, True)):
+        task.model.zero_grad()
+        task.step(batch, task.stage(), update).loss.backward()  # type: ignore[no-untyped-call]
+        assert task.model.attention is not None
+        reached = any(parameter.grad is not None for parameter in task.model.attention.parameters())
+        assert reached is attends
+
+
+def test_collapse_is_warned_of_once_with_remedies(recwarn: pytest.WarningsRecorder) -> None:
+    task = task_of("ved")
+    assert task.model.code is not None
+    with torch.no_grad():
+        for parameter in task.model.code.parameters():
+            parameter.zero_()  # q = N(0, 1) = p
+    for _ in range(2):
+        metrics = task.validate()
+    found = [str(warning.message) for warning in recwarn if "collapsed" in str(warning.message)]
+    assert len(found) == 1 and "site 'code'" in found[0] and "FreeBits" in found[0]
+    assert metrics["kl_code"] == pytest.approx(0.0, abs=1e-6) and metrics["active_code"] == 0.0
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("run")
+    recipe = question_generation.RECIPE
+    settings, plain = recipe.load(recipe.configs("ved-vattn-h", "generated"), TINY)
+    result = recipe.train(Run(settings, plain, folder, show_progress=False))
+    assert set(validation_curves(folder / "log.jsonl")) >= {"entropy", "sample_bleu2", "kl_attention"}
+    assert result.curves["dist1"] and len(result.examples) > 2
+    text = recipe.write_report("question_generation", [result, replace(result, seed=1)], folder)
+    assert "MAP BLEU-4" in text and "±" in text
+    page = (folder / "report.html").read_text()
+    assert "Samples, source 1" in page and result.examples[0]["source"] in page
+    sweep = folder / "gamma" / "0.1"
+    sweep.mkdir(parents=True)
+    record = {"fingerprint": "x", "result": json.loads(_as_json(result))}
+    (sweep / "ved-vattn-h-seed0.json").write_text(json.dumps(record))
+    assert [one.row for one in collect(folder / "gamma", "ved-vattn-h", [0.1])] == ["gamma_a = 0.1"]
+    return folder
+
+
+def _as_json(result: object) -> str:
+    from dataclasses import asdict
+
+    return json.dumps(asdict(result))  # type: ignore[call-overload]
+
+
+def test_a_trained_model_is_a_folder(trained: Path) -> None:
+    generator = probattn.load(trained)
+    assert isinstance(generator, Generator) and generator.sites == ("code", "attention")
+    source = "the old man buys a car ."
+    first, again = (generator.generate([source, ""], num_samples=4) for _ in range(2))
+    assert first == again and len(first[0]) == 4 and first[1] == []
+    assert first != generator.generate([source, ""], num_samples=4, seed=1)
+    best = generator.generate([source], num_samples=3, draw=())[0]
+    assert len({one.text for one in best}) == 1
+    assert generator.generate([source], draw=("code",), beam_size=2)[0][0].log_prob < 0.0
+    with pytest.raises(ValueError, match="cannot draw 'weights'"):
+        generator.generate([source], draw=("weights",))
+    with pytest.raises(TypeError, match="put it into a list"):
+        generator.generate(source)
+
+
+def test_command_line_generates(trained: Path) -> None:
+    def call(*words: str) -> list[str]:
+        command = [sys.executable, "-m", "probattn", "generate", str(trained), *words]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        text = "the man buys a car .\n\nthe girl sleeps .\n"
+        return subprocess.run(
+            command, input=text, capture_output=True, text=True, check=True, env=environment
+        ).stdout.splitlines()
+
+    lines = call("--num_samples", "3", "--scores")
+    assert [line.split(" ||| ")[0] for line in lines] == ["0"] * 3 + ["1 |||"] + ["2"] * 3
+    assert all(float(line.split(" ||| ")[2]) < 0 for line in lines if not line.startswith("1"))
+    records = [json.loads(line) for line in call("--draw", "none", "--format", "json")]
+    assert [len(record["samples"]) for record in records] == [1, 0, 1]
+
+
+def test_settings_that_cannot_work_are_refused() -> None:
+    with pytest.raises(ValueError, match="share of the training"):
+        replace(settings_of("ved"), attention_from=1.0)
+    with pytest.raises(ValueError, match="has no end"):
+        load_corpus(CorpusSettings(name="questions"))
+    with pytest.raises(ValueError, match="corpus.name=files"):
+        CorpusSettings(name="questions", src=Path("a"))
+    with pytest.raises(ValueError, match="at least 1"):
+        CorpusSettings(max_target=0)
+
+
+def test_own_files_are_split_from_their_end(tmp_path: Path) -> None:
+    source, target = tmp_path / "a.txt", tmp_path / "b.txt"
+    source.write_text("".join(f"a b {i}\n" for i in range(40)))
+    target.write_text("".join(f"c {i}\n" for i in range(40)))
+    corpus = load_corpus(CorpusSettings(name="files", src=source, tgt=target, min_frequency=1))
+    assert [len(corpus.texts[split]) for split in ("train", "valid", "test")] == [36, 2, 2]
+    same = load_corpus(CorpusSettings(name="files", src=source, min_frequency=1))
+    assert same.texts["test"].source == same.texts["test"].target
+    with pytest.raises(ValueError, match="too few"):
+        load_corpus(CorpusSettings(name="files", src=source, tgt=target, test_size=20))
+
+
+def test_estimators_at_mean_cover_all_sites() -> None:
+    model = task_of("ved-weibull").model
+    assert at_mean(model) == {"code": Mean(), "attention": Mean()}
