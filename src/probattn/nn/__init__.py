@@ -3,7 +3,9 @@
 from probattn.nn.attention import Attention, AttentionOutput
 from probattn.nn.autoregressive import AutoregressiveCategorical, AutoregressiveGaussian
 from probattn.nn.bottleneck import Bottleneck, BottleneckOutput, fold_particles, unfold_particles
+from probattn.nn.causal_conv import CausalConvolutions, Incremental
 from probattn.nn.cells import LayerNormLSTMCell
+from probattn.nn.codebook import Codebook, k_means
 from probattn.nn.conditionals import (
     Conditional,
     Fixed,
@@ -38,6 +40,8 @@ __all__ = [
     "Bilinear",
     "Bottleneck",
     "BottleneckOutput",
+    "CausalConvolutions",
+    "Codebook",
     "Conditional",
     "Dot",
     "Dropout",
@@ -46,6 +50,7 @@ __all__ = [
     "FromScores",
     "GaussianHead",
     "GraphAdditive",
+    "Incremental",
     "InferenceNetwork",
     "KeyPrior",
     "LatentRecord",
@@ -63,6 +68,7 @@ __all__ = [
     "dropping",
     "evaluating",
     "fold_particles",
+    "k_means",
     "record_latents",
     "sampling",
     "scaled_dot_product_attention",

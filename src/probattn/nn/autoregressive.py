@@ -6,7 +6,8 @@ shifted by one here, so that the prior of z_s sees z_<s only.
 Size letters: B examples, S positions, D features of a value, C codes.
 """
 
-from typing import ClassVar
+from collections.abc import Iterator
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -16,9 +17,14 @@ from probattn.core.noise import fold_seed, fresh_seed
 from probattn.core.records import Given
 from probattn.core.support import Dense
 from probattn.distributions import DiagonalGaussian, MaskedOneHot
+from probattn.nn.causal_conv import Incremental
+from probattn.nn.codebook import Codebook
 from probattn.nn.conditionals import Conditional
 
-__all__ = ["AutoregressiveCategorical", "AutoregressiveGaussian"]
+__all__ = ["AutoregressiveCategorical", "AutoregressiveGaussian", "truncated_logits"]
+
+# Finite, because a distribution refuses infinite scores; exp of it is zero in float32.
+_LOWEST = -1e4
 
 
 class _Autoregressive(Conditional):
@@ -44,21 +50,51 @@ class _Autoregressive(Conditional):
             )
         return self._distribution(self.network(self._shifted(given.value[0])), given.mask)
 
-    def ancestral(self, batch_size: int, length: int, *, seed: Tensor | None = None) -> Tensor:
-        """Values drawn one position after another: (B, S, D). Recomputes the network for every position.
+    def ancestral(
+        self,
+        batch_size: int,
+        length: int,
+        *,
+        seed: Tensor | None = None,
+        temperature: float = 1.0,
+        top_p: float = 1.0,
+    ) -> Tensor:
+        """Values drawn one position after another: (B, S, D).
+
+        A network that is `Incremental` takes one step for every position; any other one is recomputed from the start.
+        Both draw the same values, up to rounding.
 
         Args:
             batch_size: B.
             length: S.
             seed: () int64; drawn from torch's generator if absent.
+            temperature: Below one draws are closer to the most probable value; 0 takes that value.
+            top_p: Codes: draw from the most probable ones that have this probability together. Gaussians have none.
         """
+        if temperature < 0.0 or not 0.0 < top_p <= 1.0:
+            raise ValueError(f"wanted temperature >= 0 and 0 < top_p <= 1, got {temperature} and {top_p}")
         seed = fresh_seed(self.start.device) if seed is None else seed
-        values = self.start.new_zeros(batch_size, 0, self.start.shape[0])
-        for position in range(length):
-            padded = torch.cat([values, values.new_zeros(batch_size, 1, values.shape[-1])], dim=1)
-            output = self.network(self._shifted(padded))[:, -1:]
-            values = torch.cat([values, self._draw(output, fold_seed(seed, position))], dim=1)
-        return values
+        outputs = self._step_outputs if isinstance(self.network, Incremental) else self._whole_outputs
+        values: list[Tensor] = []
+        for position, output in enumerate(outputs(batch_size, values)):
+            if position == length:
+                break
+            values.append(self._draw(output, fold_seed(seed, position), temperature, top_p))
+        return torch.stack(values, dim=1) if values else self.start.new_zeros(batch_size, 0, self.start.shape[0])
+
+    def _step_outputs(self, batch_size: int, values: list[Tensor]) -> Iterator[Tensor]:
+        """(B, O) of position after position; the caller appends what it draws to `values`."""
+        network = cast(Incremental, self.network)
+        cache, x = network.begin(batch_size), self.start.expand(batch_size, -1)
+        while True:
+            output, cache = network.step(x, cache)
+            yield output
+            x = values[-1]
+
+    def _whole_outputs(self, batch_size: int, values: list[Tensor]) -> Iterator[Tensor]:
+        """The same from a network that only knows whole sequences."""
+        while True:
+            yield self.network(torch.stack([self.start.expand(batch_size, -1), *values], dim=1))[:, -1]
 
     def _shifted(self, values: Tensor) -> Tensor:
         start = self.start.expand(values.shape[0], 1, -1)
@@ -67,7 +103,8 @@ class _Autoregressive(Conditional):
     def _distribution(self, output: Tensor, mask: Tensor | None = None) -> Distribution:
         raise NotImplementedError
 
-    def _draw(self, output: Tensor, seed: Tensor) -> Tensor:
+    def _draw(self, output: Tensor, seed: Tensor, temperature: float, top_p: float) -> Tensor:
+        """(B, D) a value from the output (B, O) of one position."""
         raise NotImplementedError
 
 
@@ -76,18 +113,30 @@ class AutoregressiveCategorical(_Autoregressive):
 
     Args:
         network: Causal module (B, S, D) -> (B, S, C) of logits.
-        codes: (C, D) the codebook; shared with the posterior, so that a draw can be fed back.
+        codes: The codebook, shared with the posterior, so that a draw can be fed back: a `Codebook`, or (C, D) codes.
     """
 
-    def __init__(self, network: nn.Module, codes: Tensor):
-        super().__init__(network, codes.shape[-1])
-        self.codes = codes
+    def __init__(self, network: nn.Module, codes: Tensor | Codebook):
+        table = codes if isinstance(codes, Tensor) else codes.codes
+        super().__init__(network, table.shape[-1])
+        if isinstance(codes, Tensor):
+            self.table = codes
+        self._books = () if isinstance(codes, Tensor) else (codes,)  # in a tuple: it is the posterior's, not ours
+
+    @property
+    def codes(self) -> Tensor:
+        """(C, D)."""
+        return self._books[0].codes if self._books else self.table
 
     def _distribution(self, output: Tensor, mask: Tensor | None = None) -> MaskedOneHot:
         return MaskedOneHot(output, Dense())
 
-    def _draw(self, output: Tensor, seed: Tensor) -> Tensor:
-        index = self._distribution(output).draw_index(1, seed)[0]  # (B, 1)
+    def _draw(self, output: Tensor, seed: Tensor, temperature: float, top_p: float) -> Tensor:
+        if temperature == 0.0:
+            return self.codes[output.argmax(dim=-1)]
+        logits = truncated_logits(output / temperature, top_p)
+        # one row per sequence, as whole memories have it, so that noise does not depend on the batch's shape
+        index = self._distribution(logits.unsqueeze(1)).draw_index(1, seed)[0, :, 0]
         return self.codes[index]
 
 
@@ -103,5 +152,22 @@ class AutoregressiveGaussian(_Autoregressive):
         mean, log_variance = output.chunk(2, dim=-1)
         return DiagonalGaussian(mean, log_variance, mask=mask)
 
-    def _draw(self, output: Tensor, seed: Tensor) -> Tensor:
-        return self._distribution(output).draw_raw(1, seed)[0]
+    def _draw(self, output: Tensor, seed: Tensor, temperature: float, top_p: float) -> Tensor:
+        distribution = self._distribution(output.unsqueeze(1))
+        noisy = distribution.draw_raw(1, seed)[0]
+        return (distribution.location + temperature * (noisy - distribution.location))[:, 0]
+
+
+def truncated_logits(logits: Tensor, top_p: float) -> Tensor:
+    """Logits (..., C) with a very low value for all codes but the most probable ones that make up `top_p`.
+
+    Example:
+        >>> truncated_logits(torch.tensor([0.5, 0.3, 0.2]).log(), 0.6).exp()
+        tensor([0.5000, 0.3000, 0.0000])
+    """
+    if top_p >= 1.0:
+        return logits
+    ordered, places = logits.sort(dim=-1, descending=True)
+    before = ordered.softmax(dim=-1).cumsum(dim=-1) - ordered.softmax(dim=-1)
+    ordered = ordered.masked_fill(before >= top_p, _LOWEST)
+    return torch.empty_like(logits).scatter_(-1, places, ordered)
