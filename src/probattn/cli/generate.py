@@ -8,7 +8,7 @@ from jsonargparse import ArgumentParser, Namespace
 from tqdm import tqdm
 
 from probattn.cli.command import Command
-from probattn.cli.models import input_lines, open_generator, put_lines
+from probattn.cli.models import input_blocks, open_generator, put_lines
 from probattn.recipes.generation_search import Generated
 
 __all__ = ["COMMAND"]
@@ -25,7 +25,7 @@ probattn generate MODEL --input sentences.txt --distinct --format json          
 A line of the output is: number of the source ||| text, with --scores also ||| log-probability given the draws."""
 
 _BLOCK = 256
-"""Sources between two writings to the standard output."""
+"""Most sources between two writings to the standard output."""
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
@@ -52,18 +52,18 @@ def _run(arguments: Namespace) -> None:
     generator = open_generator(arguments.model)
     draw = {"all": None, "none": ()}.get(arguments.draw, (arguments.draw,))
     is_random = bool(generator.sites if draw is None else draw)
-    sources = input_lines(arguments.input)
     lines: list[str] = []
-    for start in tqdm(range(0, len(sources), _BLOCK), desc="blocks", disable=arguments.output is None):
+    blocks = input_blocks(arguments.input, _BLOCK)
+    for start, sources in tqdm(blocks, desc="blocks", disable=arguments.output is None):
         found = generator.generate(
-            sources[start : start + _BLOCK],
+            sources,
             num_samples=arguments.num_samples if is_random else 1,
             draw=draw,
             beam_size=arguments.beam_size,
             seed=arguments.seed + start,
         )
-        for number, texts in enumerate(found, start):
-            lines += _lines(number, sources[number], texts, arguments)
+        for place, texts in enumerate(found):
+            lines += _lines(start + place, sources[place], texts, arguments)
         if arguments.output is None:  # what is done is seen at once, and not lost when the rest is interrupted
             put_lines(lines, None)
             lines = []

@@ -1,7 +1,7 @@
 """What the commands for trained models share: opening a model, reading and writing lines."""
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from probattn.data.parallel import read_lines, split_lines
@@ -10,7 +10,7 @@ from probattn.recipes.generator import Generator
 from probattn.recipes.storage import write_atomically
 from probattn.recipes.translator import Translator
 
-__all__ = ["input_lines", "open_generator", "open_translator", "put_lines"]
+__all__ = ["input_blocks", "open_generator", "open_translator", "put_lines"]
 
 
 def open_translator(path: Path) -> Translator:
@@ -37,11 +37,41 @@ def open_generator(path: Path) -> Generator:
     return model
 
 
-def input_lines(path: Path | None) -> tuple[str, ...]:
-    """The lines of a file, or of the standard input."""
+def input_blocks(path: Path | None, size: int) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """The lines of a file, or of the standard input as they come, in blocks: (number of the first line, lines).
+
+    Args:
+        path: A file, which is read as a whole, so that a damaged one is refused before any work; None: the standard
+            input, of which a block is what is there already.
+        size: Most lines of a block.
+    """
     if path is not None:
-        return read_lines(path)
-    return split_lines(sys.stdin.buffer.read(), "standard input")
+        yield from _blocks(read_lines(path), 0, size)
+        return
+    start, rest = 0, b""
+    while content := _available():
+        whole, separator, rest = (rest + content).rpartition(b"\n")
+        if separator:
+            lines = split_lines(whole + separator, _name(start))
+            yield from _blocks(lines, start, size)
+            start += len(lines)
+    if rest or start == 0:  # a last line without an end, or nothing at all, which is an error
+        yield from _blocks(split_lines(rest, _name(start)), start, size)
+
+
+def _available() -> bytes:
+    """What the standard input has now, at least a byte; nothing at its end."""
+    content: bytes = sys.stdin.buffer.read1(1 << 20)  # type: ignore[union-attr]
+    return content
+
+
+def _name(start: int) -> str:
+    return "standard input" if start == 0 else f"standard input behind line {start}"
+
+
+def _blocks(lines: tuple[str, ...], first: int, size: int) -> Iterator[tuple[int, tuple[str, ...]]]:
+    for start in range(0, len(lines), size):
+        yield first + start, lines[start : start + size]
 
 
 def put_lines(lines: Iterable[str], path: Path | None) -> None:

@@ -10,7 +10,7 @@ from jsonargparse import ArgumentParser, Namespace
 from tqdm import tqdm
 
 from probattn.cli.command import Command
-from probattn.cli.models import input_lines, open_translator, put_lines
+from probattn.cli.models import input_blocks, open_translator, put_lines
 from probattn.data.alignment_gold import format_pharaoh
 from probattn.data.parallel import split_words
 from probattn.recipes.translation_alignment import require_testable
@@ -31,7 +31,7 @@ With several fields a line is: number ||| translation ||| score log-probability 
 
 
 _BLOCK = 512
-"""Sentences between two writings to the standard output."""
+"""Most sentences between two writings to the standard output."""
 
 _EMPTY = Translation(text="", log_prob=0.0, score=0.0, weights=torch.zeros(0, 0), links=frozenset())
 """Of an empty line."""
@@ -64,13 +64,11 @@ def _run(arguments: Namespace) -> None:
     estimator = None if arguments.test_with is None else estimator_by_name(arguments.test_with)
     if estimator is not None:
         require_testable(translator.model, estimator)
-    sentences = input_lines(arguments.input)
-    _require_short(sentences, arguments.max_words)
     lines: list[str] = []
-    for start in tqdm(range(0, len(sentences), _BLOCK), desc="blocks", disable=arguments.output is None):
-        found = translator.translate(
-            sentences[start : start + _BLOCK], num_best=arguments.num_best, estimator=estimator, decoding=decoding
-        )
+    blocks = input_blocks(arguments.input, _BLOCK)
+    for start, sentences in tqdm(blocks, desc="blocks", disable=arguments.output is None):
+        _require_short(sentences, start, arguments.max_words)
+        found = translator.translate(sentences, num_best=arguments.num_best, estimator=estimator, decoding=decoding)
         lines += [line for number, best in enumerate(found, start) for line in _lines(number, best, arguments)]
         if arguments.output is None:  # what is done is seen at once, and not lost when the rest is interrupted
             put_lines(lines, None)
@@ -79,8 +77,8 @@ def _run(arguments: Namespace) -> None:
         put_lines(lines, arguments.output)
 
 
-def _require_short(sentences: Sequence[str], max_words: int) -> None:
-    for number, sentence in enumerate(sentences, 1):
+def _require_short(sentences: Sequence[str], start: int, max_words: int) -> None:
+    for number, sentence in enumerate(sentences, start + 1):
         count = len(split_words(sentence))
         if count > max_words:
             raise ValueError(

@@ -1,0 +1,47 @@
+"""Lines of the standard input are handed on as they come."""
+
+import io
+import os
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from probattn.cli.models import input_blocks
+
+
+def give(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+
+
+def test_blocks_number_their_lines(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    content = b"a\n\nc\r\nd"
+    expected = [(0, ("a", "")), (2, ("c",)), (3, ("d",))]
+    give(monkeypatch, content)
+    assert list(input_blocks(None, 2)) == expected
+    path = tmp_path / "text"
+    path.write_bytes(content)
+    assert list(input_blocks(path, 2)) == [(0, ("a", "")), (2, ("c", "d"))]
+
+
+def test_a_line_is_seen_before_the_next_one_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "r") as source, os.fdopen(writing, "wb", buffering=0) as sink:
+        monkeypatch.setattr(sys, "stdin", source)
+        blocks = input_blocks(None, 10)
+        sink.write(b"first\nsec")
+        assert next(blocks) == (0, ("first",))
+        writer = threading.Thread(target=lambda: (sink.write(b"ond\n"), sink.close()))
+        writer.start()
+        assert list(blocks) == [(1, ("second",))]
+        writer.join()
+
+
+def test_nothing_and_no_text_are_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    give(monkeypatch, b"")
+    with pytest.raises(ValueError, match="standard input is empty"):
+        list(input_blocks(None, 2))
+    give(monkeypatch, b"a\nb\xff\n")
+    with pytest.raises(ValueError, match="standard input, line 2"):
+        list(input_blocks(None, 2))
