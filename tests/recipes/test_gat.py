@@ -14,6 +14,8 @@ from probattn.recipes.gat_eval import drawn_log_probs, evaluate, uncertainty_met
 from probattn.recipes.gat_gradients import kl_gradients
 from probattn.recipes.gat_selection import Selection
 from probattn.recipes.gat_settings import GatSettings, build_model, kl_weights, load_graph
+from probattn.recipes.gat_tables import difference_table
+from probattn.recipes.results import RowResult
 
 SMALL = {"graph.num_nodes": 160, "optimiser.max_epochs": 6, "evaluation.draws": 4}
 
@@ -197,6 +199,21 @@ def test_a_comparison_writes_tables_and_goes_on(tmp_path: Path, capsys: pytest.C
     compare(comparison, workers=1)
     assert "4 of 4 results were there already" in capsys.readouterr().out
     assert (tmp_path / "gat.json").read_text() == before
+
+
+def test_differences_are_paired_and_starred_after_holm() -> None:
+    def result(row: str, seed: int, nll: float) -> RowResult:
+        return RowResult(row, "", seed, {}, {"loss/clean/mean/scaled_nll": nll})
+
+    noise = [0.1, -0.1, 0.05, -0.05, 0.0]
+    results = [result("gat", seed, 1.0 + one) for seed, one in enumerate(noise)]
+    results += [result("no-kl", seed, 0.5 + one + 0.001 * seed) for seed, one in enumerate(noise)]
+    results += [result("wc-code", seed, 1.0 - one) for seed, one in enumerate(noise)]
+    header, rows = difference_table(results)
+    assert header[1] == "scaled NLL minus gat"
+    assert rows[0][:2] == ["no-kl", "-0.4980 ± 0.0007 (p < 0.001) *"]
+    assert rows[1][1].startswith("+0.0000") and not rows[1][1].endswith("*")
+    assert [row[2:] for row in rows] == [["-"] * 3] * 2
 
 
 def test_a_row_repeats_with_its_seed() -> None:

@@ -7,6 +7,7 @@ from probattn.recipes.gat_tables import (
     BASELINE,
     accuracy_table,
     calibration_table,
+    difference_table,
     gradient_table,
     uncertainty_table,
 )
@@ -46,6 +47,8 @@ def write_report(task: str, results: Sequence[RowResult], output: Path) -> str:
     main = as_markdown(*accuracy_table(results))
     gradients = gradient_table(results)
     tables = [main, as_markdown(*calibration_table(results)), as_markdown(*uncertainty_table(results))]
+    differences = difference_table(results)
+    tables += [as_markdown(*differences)] if differences[1] else []
     tables += [as_markdown(*gradients)] if gradients[1] else []
     write_atomically(output / "table.md", "\n".join(tables))
     write_atomically(output / "report.html", _page(task, results))
@@ -64,6 +67,10 @@ def _page(task: str, results: Sequence[RowResult]) -> str:
     if len(seeds) > 1 and any(result.row == BASELINE for result in results):
         sections.append(_differences(results))
     sections.append(Section("Calibration", _CALIBRATION, render_table(*calibration_table(results))))
+    differences = difference_table(results)
+    if differences[1]:
+        text = "Paired by seed, with p-values of a t-test; * where Holm's adjustment for the rows leaves p < 0.05."
+        sections.append(Section("Calibration against plain attention", text, render_table(*differences)))
     sections.append(
         Section(
             "Uncertainty",

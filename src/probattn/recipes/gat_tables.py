@@ -6,7 +6,15 @@ from collections.abc import Mapping, Sequence
 from probattn.recipes.paired import holm, paired_differences
 from probattn.recipes.results import RowResult, Summary, summarise
 
-__all__ = ["BASELINE", "PUBLISHED", "accuracy_table", "calibration_table", "gradient_table", "uncertainty_table"]
+__all__ = [
+    "BASELINE",
+    "PUBLISHED",
+    "accuracy_table",
+    "calibration_table",
+    "difference_table",
+    "gradient_table",
+    "uncertainty_table",
+]
 
 BASELINE = "gat"
 
@@ -58,6 +66,29 @@ def calibration_table(results: Sequence[RowResult]) -> Table:
         "noisy scaled NLL": ("noisy/mean/scaled_nll", 1.0),
     }
     return _numbers(results, {title: (f"loss/{name}", scale) for title, (name, scale) in metrics.items()})
+
+
+def difference_table(results: Sequence[RowResult]) -> Table:
+    """Plug-in predictions minus plain attention's with the same seeds; a star where Holm's p is below 0.05."""
+    metrics = {
+        "scaled NLL": ("clean/mean/scaled_nll", 1.0, 4),
+        "scaled ECE": ("clean/mean/scaled_ece", 100.0, 2),
+        "noisy accuracy": ("noisy/mean/accuracy", 100.0, 2),
+        "noisy scaled NLL": ("noisy/mean/scaled_nll", 1.0, 4),
+    }
+    columns = []
+    for name, scale, digits in metrics.values():
+        found = paired_differences(results, f"loss/{name}", baseline=BASELINE)
+        adjusted = holm({row: one.p_value for row, one in found.items()})
+        columns.append(
+            {row: one.text(digits, scale) + (" *" if adjusted[row] < 0.05 else "") for row, one in found.items()}
+        )
+    rows = [
+        [row, *(column.get(row, "-") for column in columns)]
+        for row in _names(results)
+        if any(row in column for column in columns)
+    ]
+    return ["row", *(f"{title} minus {BASELINE}" for title in metrics)], rows
 
 
 def uncertainty_table(results: Sequence[RowResult]) -> Table:
