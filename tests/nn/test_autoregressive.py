@@ -38,7 +38,8 @@ class NearestCode(Conditional):
 
 
 def categorical_prior(codes: Tensor | None = None) -> AutoregressiveCategorical:
-    return AutoregressiveCategorical(CausalSum(D, C), torch.randn(C, D) if codes is None else codes)
+    table = torch.randn(C, D) if codes is None else codes
+    return AutoregressiveCategorical(CausalSum(D, C), table, detaches_value=False)
 
 
 def gaussian_prior() -> AutoregressiveGaussian:

@@ -32,9 +32,10 @@ class _Autoregressive(Conditional):
 
     needs: ClassVar[frozenset[str]] = frozenset({"value"})
 
-    def __init__(self, network: nn.Module, dim: int):
+    def __init__(self, network: nn.Module, dim: int, *, detaches_value: bool = False):
         super().__init__()
         self.network = network
+        self.detaches_value = detaches_value
         self.start = nn.Parameter(torch.zeros(dim))
 
     def forward(self, given: Given) -> Distribution:
@@ -48,7 +49,8 @@ class _Autoregressive(Conditional):
                 f"an autoregressive prior reads one trajectory, got {given.value.shape[0]} particles; "
                 "fold them into the batch"
             )
-        return self._distribution(self.network(self._shifted(given.value[0])), given.mask)
+        value = given.value[0].detach() if self.detaches_value else given.value[0]
+        return self._distribution(self.network(self._shifted(value)), given.mask)
 
     def ancestral(
         self,
@@ -114,11 +116,13 @@ class AutoregressiveCategorical(_Autoregressive):
     Args:
         network: Causal module (B, S, D) -> (B, S, C) of logits.
         codes: The codebook, shared with the posterior, so that a draw can be fed back: a `Codebook`, or (C, D) codes.
+        detaches_value: Whether earlier codes are constants to the prior, as which codes they are is to the encoder
+            almost everywhere. False lets the KL's gradient through to the encoder, straight through the codes.
     """
 
-    def __init__(self, network: nn.Module, codes: Tensor | Codebook):
+    def __init__(self, network: nn.Module, codes: Tensor | Codebook, *, detaches_value: bool = True):
         table = codes if isinstance(codes, Tensor) else codes.codes
-        super().__init__(network, table.shape[-1])
+        super().__init__(network, table.shape[-1], detaches_value=detaches_value)
         if isinstance(codes, Tensor):
             self.table = codes
         self._books = () if isinstance(codes, Tensor) else (codes,)  # in a tuple: it is the posterior's, not ours
