@@ -22,7 +22,7 @@ from probattn.metrics.diversity import (
 )
 from probattn.metrics.gradients import GradientNoise, gradient_noise
 from probattn.metrics.latent_use import Bypass, active_units, bypass, kl_per_unit, latent_mutual_information
-from probattn.metrics.perplexity import elbo_ppl, exact_ppl, iw_ppl, predictive_ppl
+from probattn.metrics.perplexity import davam_ppl, elbo_ppl, exact_ppl, iw_ppl, predictive_ppl
 from probattn.metrics.uncertainty import (
     ErrorDetection,
     PAvPU,
@@ -51,6 +51,7 @@ __all__ = [
     "bypass",
     "corpus_distinct",
     "corpus_unigram_entropy",
+    "davam_ppl",
     "distinct",
     "distinct_of_joined",
     "elbo_ppl",

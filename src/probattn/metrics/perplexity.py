@@ -5,7 +5,7 @@ All take summed nats and a count of tokens (EOS included), so that averages over
 
 import math
 
-__all__ = ["elbo_ppl", "exact_ppl", "iw_ppl", "predictive_ppl"]
+__all__ = ["davam_ppl", "elbo_ppl", "exact_ppl", "iw_ppl", "predictive_ppl"]
 
 
 def exact_ppl(log_lik: float, tokens: int) -> float:
@@ -38,6 +38,24 @@ def elbo_ppl(bound: float, tokens: int) -> float:
 def iw_ppl(bound: float, tokens: int) -> float:
     """exp(-importance-weighted bound / tokens): between the exact and the ELBO perplexity, in expectation."""
     return _exponentiate(bound, tokens)
+
+
+def davam_ppl(log_lik: float, kl_over_positions: float, tokens: int) -> float:
+    """exp((reconstruction + position-*averaged* KL) / tokens), as DAVAM publishes it, for comparison with that paper.
+
+    It bounds nothing: the reconstruction is summed over the words of a sentence and the KL averaged over its positions,
+    which makes the KL's share smaller by the length of a sentence. `elbo_ppl` has the sum of eq. 7.
+
+    Args:
+        log_lik: Summed log-likelihood of the reconstruction in nats.
+        kl_over_positions: For each sentence its KL divided by its positions, summed over sentences.
+        tokens: Number of tokens.
+
+    Example:
+        >>> round(davam_ppl(-20.0, 3.0, 10), 3), round(elbo_ppl(-20.0 - 30.0, 10), 3)  # ten positions
+        (9.974, 148.413)
+    """
+    return _exponentiate(log_lik - kl_over_positions, tokens)
 
 
 def _exponentiate(nats: float, tokens: int) -> float:

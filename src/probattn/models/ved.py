@@ -128,6 +128,11 @@ class Ved(nn.Module):
         found = (None if self.code is None else self.code.site, *attention)
         return tuple(site.name for site in found if site is not None)
 
+    @property
+    def is_random_at_steps(self) -> bool:
+        """Whether attention has a site, so that every step needs noise of its own."""
+        return self.attention is not None and (self.attention.weights or self.attention.context) is not None
+
     def encode(self, source: Tensor, mask: Tensor, estimators: Mapping[str, Estimator]) -> VedSource:
         """Read source words (B, S) with mask (B, S), and draw the code."""
         memory = encode_source(
@@ -236,9 +241,8 @@ class Ved(nn.Module):
         states: list[Tensor] = []
         visits: list[Sequence[Latent]] = []
         for step, word in enumerate(embedded.unbind(dim=1)):
-            state, latents, _ = self.advance(
-                state, word, source, estimators=estimators, seed=fold_seed(seed, step), attends=attends
-            )
+            own = fold_seed(seed, step) if self.is_random_at_steps else seed
+            state, latents, _ = self.advance(state, word, source, estimators=estimators, seed=own, attends=attends)
             states.append(state.hidden)
             visits.append(latents)
         stacked = tuple(stack_steps(visit) for visit in zip(*visits, strict=True))

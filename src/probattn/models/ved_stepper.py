@@ -62,7 +62,7 @@ class VedStepper:
     def step(self, state: VedStepperState, tokens: Tensor) -> tuple[Tensor, VedStepperState]:
         """Log-probabilities (R, V) of the next word after `tokens` (R,)."""
         words = self.model.target_embedding(tokens.to(self.model.device))
-        seed = fold_seed(state.seed, state.num_steps)
+        seed = fold_seed(state.seed, state.num_steps) if self.model.is_random_at_steps else state.seed
         decoder, _, weights = self.model.advance(
             state.decoder, words, state.source, estimators=state.estimators, seed=seed
         )

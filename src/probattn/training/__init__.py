@@ -1,5 +1,6 @@
 """The training engine: loop, stages, checkpoints, exact resume, logs, several processes; nothing about attention."""
 
+from probattn.training.aggressive import Aggressive
 from probattn.training.checkpoint import Checkpoint, load_checkpoint
 from probattn.training.diagnostics import effective_kl_gradient, warn_of_collapse
 from probattn.training.distributed import is_main_process
@@ -12,6 +13,7 @@ from probattn.training.task import HasAfterUpdate, HasIdentity, HasState, StepOu
 from probattn.training.trainer import Trainer, TrainResult
 
 __all__ = [
+    "Aggressive",
     "Checkpoint",
     "CheckpointError",
     "EveryBatch",
