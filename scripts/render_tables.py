@@ -9,7 +9,13 @@ import sys
 from pathlib import Path
 
 from probattn.recipes.gat import RECIPE as GRAPHS
-from probattn.recipes.gat_tables import accuracy_table, calibration_table, gradient_table, uncertainty_table
+from probattn.recipes.gat_tables import (
+    accuracy_table,
+    calibration_table,
+    difference_table,
+    gradient_table,
+    uncertainty_table,
+)
 from probattn.recipes.generation_tables import claims, latent_table, quality_table, sample_table
 from probattn.recipes.glue import RECIPE as GLUE
 from probattn.recipes.glue_tables import calibration_table as glue_calibration_table
@@ -154,6 +160,10 @@ def graphs(name: str) -> str:
     parts = [as_markdown(*accuracy_table(results)), note]
     parts += ["\n**The KL's gradient over the likelihood's**\n", as_markdown(*gradients)] if gradients[1] else []
     parts += ["\n**Plug-in predictions, lowest validation loss**\n", as_markdown(*calibration_table(results))]
+    differences = difference_table(results)
+    if differences[1]:
+        parts += ["\n**The same against plain attention, paired by seed; * where Holm's p is below 0.05**\n"]
+        parts += [as_markdown(*differences)]
     parts += [f"\n**{facts['draws']} draws, lowest validation loss**\n", as_markdown(*uncertainty_table(results))]
     return "\n".join(parts).rstrip("\n") + "\n"
 
@@ -240,6 +250,7 @@ def main() -> None:
     stale = []
     pages = {
         "bench_graphs": benchmark("graphs"),
+        "bench_minilm": benchmark("minilm"),
         "bench_translation": benchmark("translation"),
         "estimators": estimators(),
         **{f"gat_{name}": graphs(name) for name in ("cora", "citeseer", "pubmed")},

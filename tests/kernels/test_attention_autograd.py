@@ -255,6 +255,7 @@ def call_of(leaves: Outcome) -> AttentionCall:
         noise_scale=torch.ones(shape[1], requires_grad=True),
         seed=SEED,
         dropout_seed=torch.tensor(3),
+        shift=None,
         switches=(1, 1, 1, 1, 2),
         numbers=(0.5, 1.0, 0.2),
     )

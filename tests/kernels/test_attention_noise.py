@@ -48,6 +48,7 @@ def attended(law: Law, seed: int, rows: list[Tensor], mask: Tensor | None = None
         noise_scale=made.noise_scale,
         seed=torch.tensor(seed),
         dropout_seed=None,
+        shift=None,
         switches=(made.noise, made.prior, 0, 0, K),
         numbers=(1.0, made.sharpness, 0.0),
     )

@@ -19,7 +19,7 @@ TOO_LONG = NormalisedGamma(torch.ones(S + 1), 1.0, support=Dense())
 PER_EXAMPLE = torch.ones(B, 1, 1, 1)
 SHAPES = "expected query \\(B, H, T, D\\), key \\(B, G, S, D\\) and value \\(B, G, S, Dv\\) with H a multiple of G, got"
 KINDS = "a KL is known for Weibull with a NormalisedGamma prior and for Lognormal with a NormalisedLognormal one, got"
-NEEDS_ALL = "a prior must have one row for all queries, \\(B, H, 1, S\\); use probattn.scaled_dot_product_attention"
+NEEDS_ALL = "a prior must have one row for all queries, \\(B, H, 1, S\\), or be a SetPrior under a causal mask"
 
 
 @pytest.fixture(autouse=True, params=["torch", "C++"])

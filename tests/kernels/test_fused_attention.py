@@ -112,11 +112,12 @@ def test_three_axes_are_one_head(fusing: str) -> None:
         {"estimator": Pathwise()},  # densities of the draw are asked for
         {"family": Categorical(), "estimator": Enumerate()},
         {"family": Weibull(torch.rand(2, 4, 9, 21) + 1.0)},  # a law for each score
-        {"prior": KeyPrior(DIM, GammaPrior(), normalises="set"), "is_causal": True},  # a row for each query
-        {"prior": Uniform(GammaPrior()), "is_causal": True},
+        {"prior": KeyPrior(DIM, GammaPrior(), normalises="set"), "attn_mask": MASKS["bool"]},  # a row for each query
+        {"prior": Uniform(GammaPrior()), "attn_mask": MASKS["bool"]},
+        {"prior": KeyPrior(DIM, GammaPrior(), normalises="set", scale=2.0), "is_causal": True},  # alpha above one
         {"attn_mask": torch.zeros(9, 21, requires_grad=True)},  # a mask that is learned
     ],
-    ids=["densities", "enumeration", "law of scores", "rows", "uniform rows", "learned mask"],
+    ids=["densities", "enumeration", "law of scores", "rows", "uniform rows", "large", "learned mask"],
 )
 def test_what_needs_all_scores_has_them(fusing: str, options: dict[str, Any]) -> None:
     rows = [torch.randn(2, HEADS, size, DIM) for size in (9, 21, 21)]

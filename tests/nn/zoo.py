@@ -12,7 +12,16 @@ import torch
 from torch import Tensor, nn
 
 from probattn.core import Dense, Given, Memory
-from probattn.distributions import Categorical, Dirichlet, DirichletPrior, GammaPrior, GumbelSoftmax, Lognormal, LognormalPrior, Weibull
+from probattn.distributions import (
+    Categorical,
+    Dirichlet,
+    DirichletPrior,
+    GammaPrior,
+    GumbelSoftmax,
+    Lognormal,
+    LognormalPrior,
+    Weibull,
+)
 from probattn.nn import (
     AutoregressiveCategorical,
     AutoregressiveGaussian,

@@ -8,6 +8,7 @@ probattn eval MODEL --test_with soft exact kmax:5    a trained model under sever
 probattn translate MODEL < text.de                   translations of a text, line by line
 probattn align MODEL --src text.de --tgt text.en     word alignments of a parallel text, in Pharaoh format
 probattn generate MODEL < sentences.txt              diverse texts for each source, from draws of its latents
+probattn augment corpus.txt --times 2                a text with generated sentences added to it
 probattn kernels --build                             compile the C++ kernels, which everything then uses
 probattn COMMAND --help                              all options of a command, with examples
 
@@ -21,7 +22,7 @@ import sys
 from jsonargparse import ArgumentParser
 
 from probattn import __version__
-from probattn.cli import align, compare, data, evaluate, generate, kernels, listing, train, translate
+from probattn.cli import align, augment, compare, data, evaluate, generate, kernels, listing, train, translate
 from probattn.cli.command import Command, HelpFormatter
 
 __all__ = ["main"]
@@ -35,6 +36,7 @@ _COMMANDS: dict[str, Command] = {
     "translate": translate.COMMAND,
     "align": align.COMMAND,
     "generate": generate.COMMAND,
+    "augment": augment.COMMAND,
     "kernels": kernels.COMMAND,
 }
 

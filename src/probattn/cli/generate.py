@@ -9,7 +9,9 @@ from tqdm import tqdm
 
 from probattn.cli.command import Command
 from probattn.cli.models import input_blocks, open_generator, put_lines
+from probattn.loading import load
 from probattn.recipes.generation_search import Generated
+from probattn.recipes.text_writer import TextWriter
 
 __all__ = ["COMMAND"]
 
@@ -21,6 +23,9 @@ probattn generate MODEL --input sentences.txt --draw code                       
 probattn generate MODEL --input sentences.txt --draw attention                      the code at its mean
 probattn generate MODEL --input sentences.txt --draw none                           one text a line: MAP inference
 probattn generate MODEL --input sentences.txt --distinct --format json              one JSON object a source
+probattn generate runs/text_vae/davam-512-seed0 --from prior --num_samples 20       sentences from scratch
+probattn generate runs/text_vae/davam-512-seed0 --from prior --length 12 --top_p 0.9
+probattn generate runs/text_vae/davam-512-seed0 --input sentences.txt               each sentence again
 
 A line of the output is: number of the source ||| text, with --scores also ||| log-probability given the draws."""
 
@@ -32,7 +37,17 @@ def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("model", type=Path, help="folder of a run or of a trained model")
     parser.add_argument("--input", type=Path, default=None, help="text, plain or gz; the standard input by default")
     parser.add_argument("--output", type=Path, default=None, help="file; the standard output by default")
+    parser.add_argument(
+        "--from",
+        dest="origin",
+        choices=["source", "prior"],
+        default="source",
+        help="prior: no sources are read, latents come from the prior of a text model",
+    )
     parser.add_argument("--num_samples", type=int, default=5, help="texts of a source, each from draws of its own")
+    parser.add_argument("--length", type=int, default=None, help="prior: words of a text; as in training by default")
+    parser.add_argument("--temperature", type=float, default=1.0, help="prior: below 1 nearer to the most probable")
+    parser.add_argument("--top_p", type=float, default=1.0, help="prior: only the most probable codes or words")
     parser.add_argument(
         "--draw",
         choices=["all", "code", "attention", "none"],
@@ -49,6 +64,12 @@ def _add_arguments(parser: ArgumentParser) -> None:
 def _run(arguments: Namespace) -> None:
     if arguments.num_samples < 1:
         raise ValueError(f"--num_samples must be at least 1, got {arguments.num_samples}")
+    model = load(arguments.model)
+    if isinstance(model, TextWriter):
+        _run_writer(model, arguments)
+        return
+    if arguments.origin == "prior":
+        raise ValueError(f"{arguments.model} needs sources; --from prior is for models of the recipe text_vae")
     generator = open_generator(arguments.model)
     draw = {"all": None, "none": ()}.get(arguments.draw, (arguments.draw,))
     is_random = bool(generator.sites if draw is None else draw)
@@ -65,6 +86,32 @@ def _run(arguments: Namespace) -> None:
         for place, texts in enumerate(found):
             lines += _lines(start + place, sources[place], texts, arguments)
         if arguments.output is None:  # what is done is seen at once, and not lost when the rest is interrupted
+            put_lines(lines, None)
+            lines = []
+    if arguments.output is not None:
+        put_lines(lines, arguments.output)
+
+
+def _run_writer(writer: TextWriter, arguments: Namespace) -> None:
+    """A text model: sentences from scratch, or those of the input again."""
+    if arguments.origin == "prior":
+        drawn = writer.sample(
+            arguments.num_samples,
+            length=arguments.length,
+            temperature=arguments.temperature,
+            top_p=arguments.top_p,
+            seed=arguments.seed,
+        )
+        texts = list(dict.fromkeys(one.text for one in drawn)) if arguments.distinct else [one.text for one in drawn]
+        put_lines(
+            [json.dumps({"text": text}) if arguments.format == "json" else text for text in texts], arguments.output
+        )
+        return
+    lines: list[str] = []
+    for _, sources in input_blocks(arguments.input, _BLOCK):
+        again = iter(writer.reconstruct([source for source in sources if source.strip()]))
+        lines += [next(again) if source.strip() else "" for source in sources]
+        if arguments.output is None:
             put_lines(lines, None)
             lines = []
     if arguments.output is not None:

@@ -17,7 +17,8 @@ probattn kernels --build         compile ahead, about a minute; later runs then 
 probattn kernels --test          compare with plain torch
 
 PROBATTN_KERNELS=off keeps everything in torch, PROBATTN_KERNELS=on builds at the first use. Needs a C++ compiler and
-the extra `kernels`; without them everything runs in torch, with the same results up to rounding."""
+the extra `kernels`; without them everything runs in torch, with the same results up to rounding. On CUDA dense
+attention runs in torch's flex_attention where that fits; PROBATTN_FLEX=off keeps it in plain torch."""
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
@@ -30,6 +31,7 @@ def _run(arguments: Namespace) -> None:
         print("compiling, if need be ...", file=sys.stderr)
     status = kernels.build() if arguments.build else kernels.status()
     print(status.reason)
+    print(kernels.flex_summary())
     if arguments.build and not status.is_active:
         raise SystemExit(1)
     if arguments.test:

@@ -116,9 +116,9 @@ class EncodedText:
             rows: (B) row numbers.
         """
         numbers = [int(row) for row in rows]
-        source, source_mask = _pad([self.source[row] for row in numbers])
-        target_in, target_mask = _pad([(BOS, *self.target[row]) for row in numbers])
-        target_out, _ = _pad([(*self.target[row], EOS) for row in numbers])
+        source, source_mask = pad_ids([self.source[row] for row in numbers])
+        target_in, target_mask = pad_ids([(BOS, *self.target[row]) for row in numbers])
+        target_out, _ = pad_ids([(*self.target[row], EOS) for row in numbers])
         return TranslationBatch(source, source_mask, target_in, target_out, target_mask, torch.tensor(numbers))
 
 
@@ -169,11 +169,11 @@ def restore_order(
 
 
 def _source_batch(source: Sequence[Sequence[int]], rows: list[int]) -> SourceBatch:
-    ids, mask = _pad([source[row] for row in rows])
+    ids, mask = pad_ids([source[row] for row in rows])
     return SourceBatch(ids, mask, torch.tensor(rows))
 
 
-def _pad(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+def pad_ids(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
     """Ids (B, L) with padding behind, and a mask (B, L) that is False there."""
     ids = pad_sequence([torch.tensor(row, dtype=torch.int64) for row in rows], batch_first=True, padding_value=PAD)
     length = torch.tensor([len(row) for row in rows])

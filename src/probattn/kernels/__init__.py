@@ -1,6 +1,7 @@
 """Fast paths with a plain-torch form of each."""
 
 from probattn.kernels.attention import SampledContext, sampled_attention
+from probattn.kernels.attention_flex import flex_summary
 from probattn.kernels.graph_attention import graph_attention
 from probattn.kernels.graph_reference import Dropout, GraphContext, graph_attention_reference
 from probattn.kernels.latent_cross_entropy import Credit, latent_cross_entropy
@@ -8,14 +9,17 @@ from probattn.kernels.latent_readout import latent_readout_loss
 from probattn.kernels.native import Status, build, is_active, settle, status, switched
 from probattn.kernels.noise import native_uniform
 from probattn.kernels.self_test import self_test
+from probattn.kernels.set_prior import SetPrior
 
 __all__ = [
     "Credit",
     "Dropout",
     "GraphContext",
     "SampledContext",
+    "SetPrior",
     "Status",
     "build",
+    "flex_summary",
     "graph_attention",
     "graph_attention_reference",
     "is_active",

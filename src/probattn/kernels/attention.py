@@ -12,11 +12,21 @@ from torch import Tensor
 from probattn.core.checks import require_finite
 from probattn.distributions import GumbelSoftmax, Lognormal, Weibull
 from probattn.kernels.attention_chunked import AttentionCall, finite
+from probattn.kernels.attention_flex import attend_flex, misfit
 from probattn.kernels.attention_operator import attend
 from probattn.kernels.attention_plan import AttentionLaw, AttentionPlan, DensePrior, knows_kl, plan
 from probattn.kernels.graph_reference import Dropout
+from probattn.kernels.set_prior import SetPrior, Sight
 
-__all__ = ["SampledContext", "attention_plan", "sampled_attention"]
+__all__ = [
+    "SampledContext",
+    "attend_planned",
+    "attention_plan",
+    "check_laws",
+    "check_shapes",
+    "sampled_attention",
+    "sight_of",
+]
 
 
 @dataclass(frozen=True)
@@ -50,9 +60,10 @@ def sampled_attention(
 
     Weights and KL are those of `family(scores, Dense(mask))` and of its registered KL to the prior; noise is that of
     `draw_raw`, number by number, as a function of (seed, draw, example, head, query, key) alone. Runs in C++ on the CPU
-    in float32, bfloat16 and float16 (sums in float32), where the back end is there (see `native`), and in plain torch
-    a few queries at a time otherwise. It can be differentiated once, with respect to query, key, value, the parameters
-    of the prior and those of the family, but not to a float mask, and gives the same bits for any number of threads.
+    in float32, bfloat16 and float16 (sums in float32), where the back end is there (see `native`); on CUDA by
+    `flex_attention` where it fits (see `attention_flex`); and in plain torch a few queries at a time otherwise. It can
+    be differentiated once, with respect to query, key, value, the parameters of the prior and those of the family, but
+    not to a float mask, and gives the same bits for any number of threads.
 
     Several draws share the scores and the KL.
 
@@ -61,7 +72,8 @@ def sampled_attention(
         key: (B, G, S, D); H is a multiple of G, and H / G heads of queries share a head of keys.
         value: (B, G, S, Dv).
         family: Weibull, Lognormal or GumbelSoftmax; its parameter is one number or (H, 1, 1). None: soft attention.
-        prior: Its parameters broadcast to (B, H, 1, S), one row for all queries. None: no KL.
+        prior: Its parameters broadcast to (B, H, 1, S), one row for all queries; or a `SetPrior`, where the mask is
+            causal but for keys that are hidden from all queries. None: no KL.
         seed: () int64 of the noise. None: weights from S at its expectation.
         num_draws: K.
         mask: Bool (True: may look) or float (added to the scores), broadcastable to (B, H, T, S). Keys and values that
@@ -81,24 +93,63 @@ def sampled_attention(
         >>> made.context.shape, made.kl.shape
         (torch.Size([5, 1, 2, 3, 4]), torch.Size([1, 2, 3]))
     """
-    _check_shapes(query, key, value, mask, num_draws)
-    _check_laws(family, prior, seed)
-    made = attention_plan(query, key, family=family, prior=prior, is_noisy=seed is not None)
+    check_shapes(query, key, value, mask, num_draws=num_draws)
+    check_laws(family, prior, seed)
+    sight = sight_of(query, mask, is_causal=is_causal)
+    made = attention_plan(query, key, family=family, prior=prior, is_noisy=seed is not None, sight=sight)
     if made is None:
         raise ValueError(
             "parameters of family and prior must be one number or (H, 1, 1), and a prior must have one row for all "
-            "queries, (B, H, 1, S); use probattn.scaled_dot_product_attention for laws that need all scores"
+            "queries, (B, H, 1, S), or be a SetPrior under a causal mask; use probattn.scaled_dot_product_attention "
+            "for laws that need all scores"
         )
+    return attend_planned(
+        (query, key, value),
+        made,
+        seed=seed,
+        num_draws=num_draws,
+        mask=mask,
+        is_causal=is_causal,
+        scale=scale,
+        dropout=dropout,
+    )
+
+
+def attend_planned(
+    rows: tuple[Tensor, Tensor, Tensor],
+    made: AttentionPlan,
+    *,
+    seed: Tensor | None,
+    num_draws: int = 1,
+    mask: Tensor | None,
+    is_causal: bool,
+    scale: float | None,
+    dropout: Dropout | None,
+) -> SampledContext:
+    """`sampled_attention` after its checks, with laws as a plan.
+
+    Args:
+        rows: Query, key and value.
+        made: From `attention_plan`.
+        seed: See `sampled_attention`; like the others.
+        num_draws: K.
+        mask: None: no mask.
+        is_causal: Query t sees keys up to t.
+        scale: None: 1 / sqrt(D).
+        dropout: None: no dropout.
+    """
+    query, key, value = rows
     call = AttentionCall(
         query=query,
         key=key,
         value=value,
-        mask=None if mask is None else mask.view(*([1] * (4 - mask.dim())), *mask.shape),
+        mask=None if mask is None else _four_axes(mask),
         weight=made.weight,
         constant=made.constant,
         noise_scale=made.noise_scale,
         seed=seed,
         dropout_seed=None if dropout is None else dropout.seed,
+        shift=made.shift,
         switches=(made.noise, made.prior, int(made.is_softmax_anchor), int(is_causal), num_draws),
         numbers=(
             1.0 / math.sqrt(max(1, query.shape[-1])) if scale is None else scale,
@@ -106,7 +157,7 @@ def sampled_attention(
             0.0 if dropout is None else dropout.rate,
         ),
     )
-    context, log_normaliser, core, log_noisy, _ = attend(call)
+    context, log_normaliser, core, log_noisy = attend_flex(call) if misfit(call) is None else attend(call)[:4]
     # -inf is the sum of a query that sees nothing.
     advice = "Look for a NaN or an infinity in query, key or mask."
     require_finite(finite(log_noisy.detach()), "logsumexp of attention scores", advice)
@@ -114,8 +165,36 @@ def sampled_attention(
     return SampledContext(context, kl)
 
 
+def sight_of(query: Tensor, mask: Tensor | None, *, is_causal: bool) -> Sight | None:
+    """What queries see, where that is causal but for keys that are hidden from all of them; else None.
+
+    Args:
+        query: (B, H, T, D).
+        mask: See `sampled_attention`.
+        is_causal: Query t sees keys up to t.
+    """
+    if not is_causal:
+        return None
+    if mask is None:
+        return Sight(query.shape[2])
+    mask = _four_axes(mask)
+    if mask.shape[2] != 1:
+        return None
+    return Sight(query.shape[2], (mask if mask.dtype == torch.bool else mask > -torch.inf).squeeze(2))
+
+
+def _four_axes(mask: Tensor) -> Tensor:
+    return mask.view(*([1] * (4 - mask.dim())), *mask.shape)
+
+
 def attention_plan(
-    query: Tensor, key: Tensor, *, family: AttentionLaw | None, prior: DensePrior | None, is_noisy: bool
+    query: Tensor,
+    key: Tensor,
+    *,
+    family: AttentionLaw | None,
+    prior: DensePrior | None,
+    is_noisy: bool,
+    sight: Sight | None = None,
 ) -> AttentionPlan | None:
     """What `sampled_attention` hands to its back ends; None where a law needs all scores at once.
 
@@ -125,12 +204,15 @@ def attention_plan(
         family: See `sampled_attention`; like `prior`.
         prior: None for no KL.
         is_noisy: Whether weights are drawn.
+        sight: Of `sight_of`; for a prior over sets.
     """
     like = torch.empty((), dtype=torch.promote_types(query.dtype, torch.float32), device=query.device)
-    return plan(family, prior, is_noisy=is_noisy, shape=(*query.shape[:2], key.shape[2]), like=like)
+    shape = (*query.shape[:2], key.shape[2])
+    return plan(family, prior, is_noisy=is_noisy, shape=shape, like=like, sight=sight if shape[2] > 0 else None)
 
 
-def _check_shapes(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, num_draws: int) -> None:
+def check_shapes(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *, num_draws: int = 1) -> None:
+    """Raise where `sampled_attention` does because of tensors."""
     fits = query.dim() == key.dim() == value.dim() == 4 and query.shape[-1] == key.shape[-1]
     fits = fits and key.shape[:3] == value.shape[:3] and query.shape[0] == key.shape[0]
     if not fits or key.shape[1] == 0 or query.shape[1] % key.shape[1] != 0:
@@ -155,13 +237,14 @@ def _check_shapes(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
         raise ValueError("a float mask gets no gradient here; use probattn.scaled_dot_product_attention for one")
 
 
-def _check_laws(family: object, prior: object, seed: Tensor | None) -> None:
+def check_laws(family: object, prior: object, seed: Tensor | None) -> None:
+    """Raise where `sampled_attention` does because of family, prior or seed."""
     if family is not None and not isinstance(family, AttentionLaw):
         raise TypeError(f"family must be Weibull, Lognormal, GumbelSoftmax or None, got {type(family).__name__}")
     if prior is not None and not knows_kl(family, prior):
         raise TypeError(
             "a KL is known for Weibull with a NormalisedGamma prior and for Lognormal with a NormalisedLognormal one, "
-            f"got {type(family).__name__} and {type(prior).__name__}"
+            f"got {type(family).__name__} and {type(prior.family if isinstance(prior, SetPrior) else prior).__name__}"
         )
     if isinstance(family, GumbelSoftmax) and not family.temperature > 0.0:
         raise ValueError(f"GumbelSoftmax(temperature) must be positive, got {family.temperature}")

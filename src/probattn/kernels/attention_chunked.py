@@ -35,6 +35,7 @@ class AttentionCall:
         noise_scale: (H).
         seed: () int64 of the noise.
         dropout_seed: () int64.
+        shift: (B, H, T) see `AttentionPlan`; C++ knows none.
         switches: Kind of noise, kind of prior, softmax anchor, causal, number of draws.
         numbers: Scale, sharpness, dropout rate.
     """
@@ -48,6 +49,7 @@ class AttentionCall:
     noise_scale: Tensor
     seed: Tensor | None
     dropout_seed: Tensor | None
+    shift: Tensor | None
     switches: tuple[int, ...]
     numbers: tuple[float, ...]
 
@@ -134,8 +136,10 @@ class _Chunk:
 
     def anchor(self, log_normaliser: Tensor) -> Tensor:
         """(B, H, t, 1) what is taken off phi in the KL."""
-        log_normaliser = log_normaliser.unsqueeze(-1)
-        return finite(log_normaliser) if self.call.is_softmax_anchor else torch.zeros_like(log_normaliser)
+        anchor = finite(log_normaliser) if self.call.is_softmax_anchor else torch.zeros_like(log_normaliser)
+        if self.call.shift is not None:
+            anchor = anchor - self.call.shift[..., self.rows].to(self.dtype)
+        return anchor.unsqueeze(-1)
 
     def prior_entries(self, log_normaliser: Tensor) -> tuple[Tensor, Tensor]:
         """(B, H, t, S) terms of the KL's core, and their derivatives with respect to phi; zero outside."""
@@ -158,7 +162,7 @@ def attend_chunked(call: AttentionCall) -> tuple[Tensor, Tensor, Tensor, Tensor,
 
     Returns:
         Context (K, B, H, T, Dv) and logsumexp of the perturbed scores (K, B, H, T); and with a prior the logsumexp of
-        phi, the KL's core and the factor of softmax(phi) in its derivative, (B, H, T) each, else empty.
+        phi, the KL's core and its derivative with respect to the anchor, (B, H, T) each, else empty.
     """
     batch, heads, queries = call.query.shape[:3]
     dtype = torch.promote_types(call.query.dtype, torch.float32)
@@ -179,7 +183,7 @@ def attend_chunked(call: AttentionCall) -> tuple[Tensor, Tensor, Tensor, Tensor,
             log_normaliser[..., rows] = chunk.scores.logsumexp(dim=-1)
             entries, slope = chunk.prior_entries(log_normaliser[..., rows])
             core[..., rows] = entries.sum(dim=-1)
-            if call.is_softmax_anchor:
+            if call.is_softmax_anchor or call.shift is not None:
                 pull[..., rows] = -slope.sum(dim=-1)
     return context, log_noisy, log_normaliser, core, pull
 
@@ -286,7 +290,8 @@ def _through_kl(
     else:
         totals.weight.sub_((above * slope).sum(dim=-2))
     totals.constant.add_(above.expand_as(is_seen).masked_fill(~is_seen, 0.0).sum(dim=-2))
-    return above * slope + (factor + grad_kl * pull).unsqueeze(-1) * share
+    factor = factor + grad_kl * pull if call.is_softmax_anchor else factor
+    return above * slope + factor.unsqueeze(-1) * share
 
 
 def finite(log_sum: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ __all__ = ["attend", "attention_operator", "is_native"]
 _Five = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 _Six = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-_NUM_INPUTS = 11
+_NUM_INPUTS = 12
 
 
 def attend(call: AttentionCall) -> _Five:
@@ -42,10 +42,10 @@ def attend(call: AttentionCall) -> _Five:
 
 
 def is_native(call: AttentionCall) -> bool:
-    """Whether C++ does it: float32, bfloat16 or float16 on the CPU, where the back end is there."""
+    """Whether C++ does it: float32, bfloat16 or float16 on the CPU, no shift, where the back end is there."""
     rows = (call.query, call.key, call.value)
     fits = all(one.is_cpu and one.dtype == call.query.dtype and one.dtype in _DTYPES for one in rows)
-    return fits and native.is_active()
+    return fits and call.shift is None and native.is_active()
 
 
 @torch.library.custom_op("probattn::attention", mutates_args=())
@@ -59,6 +59,7 @@ def attention_operator(
     noise_scale: Tensor,
     seed: Tensor | None,
     dropout_seed: Tensor | None,
+    shift: Tensor | None,
     switches: Sequence[int],
     numbers: Sequence[float],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
@@ -66,10 +67,22 @@ def attention_operator(
 
     Returns:
         Context (K, B, H, T, Dv) in the values' dtype; logsumexp of phi and the KL's core, (B, H, T), empty without a
-        prior; and for the backward pass logsumexp of the perturbed scores (K, B, H, T) and the KL's pull (B, H, T).
+        prior; and for the backward pass logsumexp of the perturbed scores (K, B, H, T) and the KL's pull (B, H, T), its
+        derivative with respect to what is taken off phi.
     """
     call = AttentionCall(
-        query, key, value, mask, weight, constant, noise_scale, seed, dropout_seed, tuple(switches), tuple(numbers)
+        query,
+        key,
+        value,
+        mask,
+        weight,
+        constant,
+        noise_scale,
+        seed,
+        dropout_seed,
+        shift,
+        tuple(switches),
+        tuple(numbers),
     )
     return _forward(call)
 
@@ -85,6 +98,7 @@ def _backward_operator(
     noise_scale: Tensor,
     seed: Tensor | None,
     dropout_seed: Tensor | None,
+    shift: Tensor | None,
     switches: Sequence[int],
     numbers: Sequence[float],
     outputs: Sequence[Tensor],
@@ -95,7 +109,18 @@ def _backward_operator(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Gradients of query, key, value, weight, constant (empty without a KL) and noise scale for each example."""
     call = AttentionCall(
-        query, key, value, mask, weight, constant, noise_scale, seed, dropout_seed, tuple(switches), tuple(numbers)
+        query,
+        key,
+        value,
+        mask,
+        weight,
+        constant,
+        noise_scale,
+        seed,
+        dropout_seed,
+        shift,
+        tuple(switches),
+        tuple(numbers),
     )
     return _differentiate(call, outputs, grad_context, grad_log, grad_kl, needs_noise_scale)
 
@@ -198,7 +223,7 @@ def _gradients(ctx: Any, operator: Any, grads: Sequence[Tensor | None]) -> tuple
     needs_noise_scale = bool(ctx.needs_input_grad[6])
     above = (grad_context, grad_log, grad_kl, needs_noise_scale)
     made = operator(*inputs, list(ctx.switches), list(ctx.numbers), list(outputs), *above)
-    query, key, value, weight, constant = inputs[0], inputs[1], inputs[2], inputs[4], inputs[5]
+    query, key, value, weight, constant, shift = (inputs[number] for number in (0, 1, 2, 4, 5, 9))
     has_kl = grad_kl is not None and weight is not None
     return (
         made[0].to(query.dtype),
@@ -208,7 +233,11 @@ def _gradients(ctx: Any, operator: Any, grads: Sequence[Tensor | None]) -> tuple
         made[3].to(weight.dtype) if has_kl else None,
         made[4].to(constant.dtype) if has_kl else None,
         made[5].sum(dim=0).to(inputs[6].dtype) if needs_noise_scale else None,
-        *([None] * 4),
+        None,
+        None,
+        None if shift is None or grad_kl is None else (-grad_kl * outputs[3]).to(shift.dtype),
+        None,
+        None,
     )
 
 

@@ -7,17 +7,29 @@ logsumexp of phi under the softmax anchor and 0 under the other:
     Gamma:      sum_j constant_j - weight_j (phi_ij - L_i),         then + beta sum_j E[S_ij]
     lognormal:  sum_j constant_j + (phi_ij - L_i - weight_j)² / 2,  then times the prior's precision
 
-Everything per key or per head is made here, in torch, and differentiated by it.
+Everything per key, per head or per query is made here, in torch, and differentiated by it. A prior that is normalised
+over the keys a query sees (`set_prior`) has a factor of the core and an addend for each query (Gamma), or a shift of L
+(lognormal).
 
-Size letters: B batch, H heads, S keys.
+Size letters: B batch, H heads, T queries, S keys.
 """
 
-from dataclasses import dataclass, field
+import math
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
-from probattn.distributions import GumbelSoftmax, Lognormal, NormalisedGamma, NormalisedLognormal, Weibull
+from probattn.distributions import (
+    GammaPrior,
+    GumbelSoftmax,
+    Lognormal,
+    LognormalPrior,
+    NormalisedGamma,
+    NormalisedLognormal,
+    Weibull,
+)
+from probattn.kernels.set_prior import SetPrior, Sight, log_gamma_sums, running_sums
 
 __all__ = [
     "GAMMA",
@@ -41,7 +53,7 @@ GAMMA, LOGNORMAL = 1, 2
 _EULER = 0.5772156649015329
 
 AttentionLaw = Weibull | Lognormal | GumbelSoftmax
-DensePrior = NormalisedGamma | NormalisedLognormal
+DensePrior = NormalisedGamma | NormalisedLognormal | SetPrior
 
 
 @dataclass(frozen=True)
@@ -58,6 +70,9 @@ class AttentionPlan:
         sharpness: Factor of the scores where there is noise; 1 over the temperature of Gumbel-softmax.
         precision: (H, 1) 1 / sigma² of a lognormal prior, or one number.
         log_rate: (H, 1) log beta of a Gamma prior, or one number.
+        factor: (B, H, T) of the back end's part, in float64; None: one.
+        addend: (B, H, T) to the back end's part, in float64; None: nothing.
+        shift: (B, H, T) taken off L; None: nothing.
     """
 
     noise_scale: Tensor
@@ -69,18 +84,29 @@ class AttentionPlan:
     sharpness: float = 1.0
     precision: Tensor = field(default_factory=lambda: torch.ones(()))
     log_rate: Tensor = field(default_factory=lambda: torch.zeros(()))
+    factor: Tensor | None = None
+    addend: Tensor | None = None
+    shift: Tensor | None = None
 
     def kl(self, core: Tensor, log_normaliser: Tensor) -> Tensor:
         """(B, H, T) from the back end's part and the logsumexp of the scores; zero where a query sees nothing."""
         if self.prior == LOGNORMAL:
             return self.precision * core
+        if self.factor is not None and self.addend is not None:
+            core = (self.factor * core + self.addend).to(core.dtype)
         if self.is_softmax_anchor:
             return core + torch.where(log_normaliser > -torch.inf, self.log_rate.exp(), 0.0)
         return core + (log_normaliser + self.log_rate).exp()
 
 
 def plan(
-    family: AttentionLaw | None, prior: DensePrior | None, *, is_noisy: bool, shape: tuple[int, int, int], like: Tensor
+    family: AttentionLaw | None,
+    prior: DensePrior | None,
+    *,
+    is_noisy: bool,
+    shape: tuple[int, int, int],
+    like: Tensor,
+    sight: Sight | None = None,
 ) -> AttentionPlan | None:
     """The plan of a family and a prior.
 
@@ -90,12 +116,13 @@ def plan(
         is_noisy: Whether weights are drawn; otherwise they are S at its expectation.
         shape: B, H, S.
         like: Gives dtype and device.
+        sight: What queries see, where that is causal up to hidden keys; a `SetPrior` needs it.
 
     Returns:
         None where parameters differ in more than batch, head and key, or where no KL is known: such laws need all
         scores at once.
     """
-    batch, heads, keys = shape
+    heads = shape[1]
     if prior is not None and not knows_kl(family, prior):
         return None
     if family is None:
@@ -114,35 +141,93 @@ def plan(
         noise, scale = NORMAL, per_head
     if prior is None:
         return AttentionPlan(scale, noise=noise if is_noisy else NONE)
+    made = AttentionPlan(scale, noise=noise if is_noisy else NONE, is_softmax_anchor=family.anchor == "softmax")
+    if isinstance(prior, SetPrior):
+        return None if sight is None else _with_set_prior(made, per_head, prior, shape=shape, like=like, sight=sight)
+    return _with_row(made, per_head, prior, shape=shape, like=like)
+
+
+def _with_row(
+    made: AttentionPlan,
+    spread: Tensor,
+    prior: NormalisedGamma | NormalisedLognormal,
+    *,
+    shape: tuple[int, int, int],
+    like: Tensor,
+) -> AttentionPlan | None:
+    """The plan with a prior that has one row for all queries; spread: (H) k or sigma."""
+    batch, heads, keys = shape
+    is_gamma = isinstance(prior, NormalisedGamma)
     rows = prior.concentration if isinstance(prior, NormalisedGamma) else prior.location
     parameter = _per_head(prior.rate if isinstance(prior, NormalisedGamma) else prior.sigma, heads, like)
     if parameter is None or not _is_one_row(rows, shape):
         return None
     rows = rows.to(like.dtype).expand(batch, heads, 1, keys).squeeze(-2)
-    is_softmax = family.anchor == "softmax"
-    if isinstance(prior, NormalisedGamma):
+    if is_gamma:
         log_rate = parameter.log()
-        constant = _gamma_constant(rows, per_head, log_rate)
-        made = AttentionPlan(
-            scale, rows, constant, noise if is_noisy else NONE, GAMMA, is_softmax, log_rate=log_rate.unsqueeze(-1)
-        )
-    else:
-        ratio, variance = per_head / parameter, parameter.square()
-        # The prior's precision comes last: a factor of the whole sum may be learned, and no back end need know it.
-        constant = (variance * (0.5 * (ratio.square() - 1.0) - ratio.log())).view(-1, 1).expand(batch, heads, keys)
-        centre = rows + 0.5 * per_head.square().unsqueeze(-1)
-        precision = variance.reciprocal().unsqueeze(-1)
-        made = AttentionPlan(
-            scale, centre, constant, noise if is_noisy else NONE, LOGNORMAL, is_softmax, precision=precision
-        )
-    return made
+        constant = _gamma_constant(rows, spread, log_rate)
+        return replace(made, weight=rows, constant=constant, prior=GAMMA, log_rate=log_rate.unsqueeze(-1))
+    return _with_location(made, spread, rows, parameter)
+
+
+def _with_location(made: AttentionPlan, spread: Tensor, rows: Tensor, sigma: Tensor) -> AttentionPlan:
+    """The plan with a lognormal prior of locations (B, H, S); spread and sigma: (H) of posterior and prior."""
+    ratio, variance = spread / sigma, sigma.square()
+    # The prior's precision comes last: a factor of the whole sum may be learned, and no back end need know it.
+    constant = (variance * (0.5 * (ratio.square() - 1.0) - ratio.log())).view(-1, 1).expand_as(rows)
+    centre = rows + 0.5 * spread.square().unsqueeze(-1)
+    precision = variance.reciprocal().unsqueeze(-1)
+    return replace(made, weight=centre, constant=constant, prior=LOGNORMAL, precision=precision)
+
+
+def _with_set_prior(
+    made: AttentionPlan, spread: Tensor, prior: SetPrior, *, shape: tuple[int, int, int], like: Tensor, sight: Sight
+) -> AttentionPlan | None:
+    """The plan with a prior that is normalised over what a query sees; spread: (H) k or sigma.
+
+    None where numbers would leave their range, as far as that may be looked at, where a concentration can pass one, or
+    where a number of the family is learned.
+    """
+    family = prior.family
+    if any(isinstance(one, Tensor) for one in vars(family).values()):
+        return None
+    if isinstance(family, LognormalPrior) and family.location != "log_psi":
+        return None
+    sums = running_sums(prior, sight)
+    if not sums.are_in_range:
+        return None
+    units = (*shape[:2], sight.queries)
+    if isinstance(family, LognormalPrior):
+        rows = (sums.logits + math.log(prior.scale)).to(like.dtype).expand(shape)
+        sigma = torch.as_tensor(family.sigma, dtype=like.dtype, device=like.device).expand(shape[1])
+        shift = sums.log_normaliser.to(like.dtype).expand(units)
+        return replace(_with_location(made, spread, rows, sigma), shift=shift)
+    if not isinstance(family, GammaPrior):
+        return None
+    size = prior.scale * (family.rate if family.concentration == "psi_rate" else 1.0)
+    if size > 1.0:
+        return None
+    k, log_rate = spread.double().unsqueeze(-1), math.log(family.rate)
+    addend = log_gamma_sums(sums, size) + sums.count * (k.log() - (_EULER + 1.0))  # (B, H, T)
+    addend = addend + torch.where(sums.is_empty, 0.0, size * (_EULER / k + torch.lgamma(1.0 + 1.0 / k) - log_rate))
+    weight = (size * sums.weights).to(like.dtype).expand(shape)
+    return replace(
+        made,
+        weight=weight,
+        constant=torch.zeros_like(weight),
+        prior=GAMMA,
+        log_rate=like.new_full((1, 1), log_rate),
+        factor=sums.factor.expand(units),
+        addend=addend.expand(units),
+    )
 
 
 def knows_kl(family: object, prior: object) -> bool:
     """Whether the KL of this family to this prior is known here."""
+    law = prior.family if isinstance(prior, SetPrior) else prior
     if isinstance(family, Weibull):
-        return isinstance(prior, NormalisedGamma)
-    return isinstance(family, Lognormal) and isinstance(prior, NormalisedLognormal)
+        return isinstance(law, NormalisedGamma | GammaPrior)
+    return isinstance(family, Lognormal) and isinstance(law, NormalisedLognormal | LognormalPrior)
 
 
 def _gamma_constant(alpha: Tensor, k: Tensor, log_rate: Tensor) -> Tensor:

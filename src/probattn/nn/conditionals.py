@@ -17,6 +17,7 @@ from probattn.core.checks import require_finite
 from probattn.core.records import Draw, Given, Memory
 from probattn.core.support import Dense, Segments, Support
 from probattn.distributions import DiagonalGaussian, Family, PriorFamily
+from probattn.kernels import SetPrior
 from probattn.nn.encoders import SequenceEncoder
 from probattn.nn.scores import Score
 
@@ -59,6 +60,14 @@ class Conditional(nn.Module):
 
         Returns:
             Parameters (*lead, 1, S) or what broadcasts to it; None where queries differ or scores are read.
+        """
+        return None
+
+    def over_sets(self, memory: Memory) -> SetPrior | None:
+        """One logit for each key, (*lead, S), where Psi is their softmax over the keys that a query sees; else None.
+
+        Args:
+            memory: As for `of_keys`.
         """
         return None
 
@@ -140,6 +149,10 @@ class Uniform(Conditional):
         zeros = torch.zeros(1, keys.shape[-2], dtype=torch.promote_types(keys.dtype, torch.float32), device=keys.device)
         return self.family(memory.support.log_softmax(zeros), memory.support)
 
+    def over_sets(self, memory: Memory) -> SetPrior:
+        """See `Conditional.over_sets`."""
+        return SetPrior(torch.zeros(memory.keys.shape[-2], device=memory.keys.device), self.family)
+
 
 class KeyPrior(Conditional):
     """Contextual prior (BAM, Sec. 3.3): Psi = softmax over keys of F2(relu(F1(keys))), shared by all queries.
@@ -203,6 +216,11 @@ class KeyPrior(Conditional):
             return None
         distribution: Distribution = self(Given(memory=memory))
         return distribution
+
+    def over_sets(self, memory: Memory) -> SetPrior | None:
+        """See `Conditional.over_sets`."""
+        keys = memory.keys.detach() if self.detaches_keys else memory.keys
+        return SetPrior(self.logits(keys), self.family, self.scale) if self.normalises == "set" else None
 
     def logits(self, keys: Tensor, *, head_axis: int = -3) -> Tensor:
         """One number per key, before the softmax: (*lead, S, D) gives (*lead, S); (N, H, D) gives (N, H).

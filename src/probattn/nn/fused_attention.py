@@ -8,7 +8,7 @@ Size letters: T queries, S keys, D features.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import torch
@@ -26,8 +26,8 @@ from probattn.distributions import (
     NormalisedLognormal,
     Weibull,
 )
-from probattn.kernels import Dropout, is_active, sampled_attention
-from probattn.kernels.attention import attention_plan
+from probattn.kernels import Dropout, is_active
+from probattn.kernels.attention import attend_planned, attention_plan, check_laws, check_shapes, sight_of
 from probattn.kernels.attention_plan import AttentionLaw, DensePrior
 from probattn.nn.conditionals import Conditional
 
@@ -71,12 +71,30 @@ class AttentionInputs:
     def seen_keys(self) -> Tensor | None:
         """Bool (*lead, 1, S), True for keys that some query sees; None: all."""
         queries, keys = self.query.shape[-2], self.key.shape[-2]
-        if self.is_causal:
-            return None if queries >= keys else (torch.arange(keys, device=self.key.device) < queries).unsqueeze(0)
-        if self.mask is None:
-            return None
-        visible = self.mask if self.mask.dtype == torch.bool else self.mask > -torch.inf
-        return visible.unsqueeze(0) if visible.dim() < 2 else visible.any(dim=-2, keepdim=True)
+        seen = None
+        if self.mask is not None:
+            visible = self.mask if self.mask.dtype == torch.bool else self.mask > -torch.inf
+            seen = visible.unsqueeze(0) if visible.dim() < 2 else visible.any(dim=-2, keepdim=True)
+        if self.is_causal and queries < keys:
+            reached = (torch.arange(keys, device=self.key.device) < queries).unsqueeze(0)
+            seen = reached if seen is None else seen & reached
+        return seen
+
+    def with_causality(self) -> "AttentionInputs":
+        """The same, with `is_causal` where the mask says just that, up to keys that are hidden from all queries.
+
+        Models of others write causality into a mask. Said as a switch it saves half of the work, and running sums do
+        for priors over what a query sees. Compiled code cannot look into a mask.
+        """
+        mask, size = self.mask, self.query.shape[-2]
+        can_look = mask is not None and type(mask) is Tensor and not mask.is_meta and not torch.compiler.is_compiling()
+        if mask is None or not can_look or self.is_causal or mask.dtype != torch.bool or mask.dim() < 2:
+            return self
+        if size < 2 or mask.shape[-2:] != (size, size) or self.key.shape[-2] != size or bool(mask[..., 0, 1:].any()):
+            return self
+        last = mask[..., -1:, :]
+        is_causal = torch.equal(mask, last & torch.ones(size, size, dtype=torch.bool, device=mask.device).tril())
+        return replace(self, mask=last, is_causal=True) if is_causal else self
 
 
 @dataclass(frozen=True)
@@ -101,35 +119,49 @@ def fused_attention(
     """
     if not (_knows(family, prior, estimator) and inputs.has_plain_shapes() and _pays(inputs)):
         return None
-    seen = inputs.seen_keys()
-    support = Dense(seen)
+    inputs = inputs.with_causality()
+    support = Dense(inputs.seen_keys())
     key, value = support.zero_unseen(inputs.key), support.zero_unseen(inputs.value)
     p: DensePrior | None = None
     if prior is not None:
-        keys = key if key.dim() < 4 else _repeated(key, inputs.query.shape[-3])
-        row = prior.of_keys(Memory(keys=keys, values=keys, support=support), is_shared=inputs.sees_alike())
-        if not isinstance(row, NormalisedGamma | NormalisedLognormal):
+        p = _prior_of_keys(prior, inputs, key, support)
+        if p is None:
             return None
-        p = _as_four(row, inputs.query.dim())
     law, query = cast("AttentionLaw | None", family), _four(inputs.query)
     key, value = _four(key), _four(value)
     is_noisy = isinstance(estimator, Pathwise)
-    if attention_plan(query, key, family=law, prior=p, is_noisy=is_noisy) is None:
+    mask = None if inputs.mask is None else _four_mask(inputs.mask, inputs.query.dim())
+    sight = sight_of(query, mask, is_causal=inputs.is_causal)
+    plan = attention_plan(query, key, family=law, prior=p, is_noisy=is_noisy, sight=sight)
+    if plan is None or (plan.shift is not None and not _is_large(inputs)):  # which C++ does not know
         return None
-    made = sampled_attention(
-        query,
-        key,
-        value,
-        family=law,
-        prior=p,
+    check_shapes(query, key, value, mask)
+    check_laws(law, p, seed)
+    made = attend_planned(
+        (query, key, value),
+        plan,
         seed=seed if is_noisy else None,
-        mask=None if inputs.mask is None else _four_mask(inputs.mask, inputs.query.dim()),
+        mask=mask,
         is_causal=inputs.is_causal,
         scale=inputs.scale,
         dropout=Dropout(inputs.dropout, fresh_seed(query.device)) if inputs.dropout > 0.0 else None,
     )
     unit = (*inputs.lead, inputs.query.shape[-2])
     return FusedContext(made.context[0].reshape(*unit, value.shape[-1]), made.kl.reshape(unit))
+
+
+def _prior_of_keys(prior: Conditional, inputs: AttentionInputs, key: Tensor, support: Dense) -> DensePrior | None:
+    """The prior as numbers of keys alone; None where all scores are needed."""
+    dims = inputs.query.dim()
+    keys = key if key.dim() < 4 else _repeated(key, inputs.query.shape[-3])
+    memory = Memory(keys=keys, values=keys, support=support)
+    row = prior.of_keys(memory, is_shared=inputs.sees_alike())
+    if isinstance(row, NormalisedGamma | NormalisedLognormal):
+        return _as_four(row, dims)
+    sets = prior.over_sets(memory) if row is None and inputs.is_causal else None
+    if sets is None or dims == 4 or sets.logits.dim() < 2:
+        return sets
+    return replace(sets, logits=sets.logits.unsqueeze(1))  # one head
 
 
 def _knows(family: Family | None, prior: Conditional | None, estimator: Estimator) -> bool:
@@ -148,10 +180,17 @@ def _pays(inputs: AttentionInputs) -> bool:
     """Whether the kernel is faster, or the matrix too large."""
     if inputs.mask is not None and inputs.mask.requires_grad:
         return False
-    num_scores = math.prod(inputs.lead) * inputs.query.shape[-2] * inputs.key.shape[-2]
     dtypes = {inputs.query.dtype, inputs.key.dtype, inputs.value.dtype}
     is_for_native = len(dtypes) == 1 and dtypes <= set(_NATIVE_DTYPES) and inputs.query.is_cpu
-    return (is_for_native and is_active(work=num_scores)) or num_scores >= _MANY_SCORES
+    return (is_for_native and is_active(work=_num_scores(inputs))) or _is_large(inputs)
+
+
+def _num_scores(inputs: AttentionInputs) -> int:
+    return math.prod(inputs.lead) * inputs.query.shape[-2] * inputs.key.shape[-2]
+
+
+def _is_large(inputs: AttentionInputs) -> bool:
+    return _num_scores(inputs) >= _MANY_SCORES
 
 
 def _four(x: Tensor) -> Tensor:
@@ -163,7 +202,7 @@ def _four_mask(mask: Tensor, dims: int) -> Tensor:
     return mask.unsqueeze(1) if dims == 3 and mask.dim() == 3 else mask
 
 
-def _as_four(prior: DensePrior, dims: int) -> DensePrior:
+def _as_four(prior: NormalisedGamma | NormalisedLognormal, dims: int) -> NormalisedGamma | NormalisedLognormal:
     """A prior (B, 1, S) for (B, 1, 1, S)."""
     if dims == 4:
         return prior

@@ -29,6 +29,7 @@ from probattn.recipes.recipe import Run
 from probattn.recipes.results import RowResult
 from probattn.recipes.translation_data import Corpus
 from probattn.training import (
+    CollapseWarning,
     Stage,
     StepOutput,
     Trainer,
@@ -159,7 +160,7 @@ class GenerationTask:
             site = message.split("'")[1]
             if site not in self.warned:
                 self.warned.add(site)
-                warnings.warn(message, stacklevel=2)
+                warnings.warn(message, CollapseWarning, stacklevel=2)
         return {f"active_{name}": float(count) for name, count in counts.items() if count is not None}
 
 

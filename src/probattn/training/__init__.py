@@ -2,7 +2,7 @@
 
 from probattn.training.aggressive import Aggressive
 from probattn.training.checkpoint import Checkpoint, load_checkpoint
-from probattn.training.diagnostics import effective_kl_gradient, warn_of_collapse
+from probattn.training.diagnostics import CollapseWarning, effective_kl_gradient, warn_of_collapse
 from probattn.training.distributed import is_main_process
 from probattn.training.errors import CheckpointError, OutputError, TrainingFailure, TrainingInterrupted
 from probattn.training.failure import Replay, replay_failure
@@ -16,6 +16,7 @@ __all__ = [
     "Aggressive",
     "Checkpoint",
     "CheckpointError",
+    "CollapseWarning",
     "EveryBatch",
     "HasAfterUpdate",
     "HasIdentity",

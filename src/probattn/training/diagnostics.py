@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import Tensor
 
-__all__ = ["effective_kl_gradient", "warn_of_collapse"]
+__all__ = ["CollapseWarning", "effective_kl_gradient", "warn_of_collapse"]
 
 _REMEDIES = (
     "let the KL's weight rise slowly (Logistic, Linear or Cyclical as its schedule) or end lower (Constant below 1); "
@@ -40,6 +40,10 @@ def effective_kl_gradient(parameters: Iterable[Tensor], likelihood_loss: Tensor,
         return 0.0
     likelihood_norm = _gradient_norm(likelihood_loss, wanted)
     return kl_norm / likelihood_norm if likelihood_norm > 0.0 else float("inf")
+
+
+class CollapseWarning(UserWarning):
+    """A site's draws tell nothing of the example."""
 
 
 def warn_of_collapse(

@@ -1,0 +1,72 @@
+"""`probattn augment`: a text with generated sentences added to it."""
+
+from pathlib import Path
+
+from jsonargparse import ArgumentParser, Namespace
+
+from probattn.cli.command import Command, settings_of
+from probattn.cli.models import put_lines
+from probattn.data.text import read_text
+from probattn.kernels.native import settle
+from probattn.loading import load
+from probattn.recipes.provenance import note_commit
+from probattn.recipes.recipe import Run
+from probattn.recipes.text_vae import RECIPE
+from probattn.recipes.text_writer import TextWriter
+
+__all__ = ["COMMAND"]
+
+_DESCRIPTION = """Adds generated sentences to a text, one sentence a line: data augmentation.
+
+probattn augment corpus.txt --times 2 --output more.txt              trains davam-128 on corpus.txt first
+probattn augment corpus.txt --times 1 --row lstm-lm --output more.txt
+probattn augment corpus.txt --times 2 --model runs/text_vae/davam-512-seed0 --output more.txt
+
+The output is the text itself and behind it TIMES as many generated lines. A generator that was trained on other
+text than yours brings that text's knowledge in; one that saw yours alone can only mix it anew."""
+
+
+def _add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("corpus", type=Path, help="one sentence a line, plain or gz")
+    parser.add_argument("--times", type=float, default=1.0, help="generated lines for each line of the text")
+    parser.add_argument("--output", type=Path, default=None, help="file; the standard output by default")
+    parser.add_argument("--model", type=Path, default=None, help="a trained model of text_vae; trained here by default")
+    parser.add_argument("--row", default="davam-128", help="what is trained where no model is given")
+    parser.add_argument("--set", dest="overrides", nargs="*", type=str, default=[], help="settings as name=value")
+    parser.add_argument("--temperature", type=float, default=1.0, help="below 1 nearer to the most probable")
+    parser.add_argument("--top_p", type=float, default=1.0, help="only the most probable codes or words")
+    parser.add_argument("--seed", type=int, default=0, help="of the generated sentences")
+
+
+def _run(arguments: Namespace) -> None:
+    if arguments.times <= 0.0:
+        raise ValueError(f"--times must be positive, got {arguments.times}")
+    lines = read_text(arguments.corpus)
+    writer = _open(arguments) if arguments.model is not None else _train(arguments)
+    count = max(1, round(arguments.times * len(lines)))
+    drawn = writer.sample(count, temperature=arguments.temperature, top_p=arguments.top_p, seed=arguments.seed)
+    put_lines([*lines, *(one.text for one in drawn)], arguments.output)
+
+
+def _open(arguments: Namespace) -> TextWriter:
+    model = load(arguments.model)
+    if not isinstance(model, TextWriter):
+        raise ValueError(f"{arguments.model} holds no text model, but a {type(model).__name__}")
+    return model
+
+
+def _train(arguments: Namespace) -> TextWriter:
+    """Train a generator on the text itself; a run that was interrupted goes on."""
+    overrides = {"corpus.path": str(arguments.corpus), **settings_of(arguments.overrides)}
+    settings, plain = RECIPE.load(RECIPE.configs(arguments.row, "files"), overrides)
+    output = Path("runs") / "augment" / f"{arguments.corpus.name}-{arguments.row}"
+    note_commit(output)
+    settle()
+    RECIPE.train(Run(settings, plain, output))
+    writer = load(output)
+    if not isinstance(writer, TextWriter):
+        raise ValueError(f"{output} holds no text model")
+    return writer
+
+
+COMMAND = Command("a text with generated sentences added to it", _DESCRIPTION, _add_arguments, _run)

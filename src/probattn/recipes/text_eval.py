@@ -1,0 +1,184 @@
+"""Evaluation of text models: reconstruction, bounds, what the latent carries, and text from scratch."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from probattn.core import Elbo, Estimator, Evaluation, ImportanceWeighted, Mean, Pathwise
+from probattn.data.text import EncodedSentences, TextBatch
+from probattn.distributions import DiagonalGaussian
+from probattn.metrics import (
+    active_units,
+    corpus_distinct,
+    corpus_unigram_entropy,
+    davam_ppl,
+    elbo_ppl,
+    iw_ppl,
+    latent_mutual_information,
+    repetition,
+)
+from probattn.models import SentenceVae
+from probattn.nn import Codebook
+from probattn.recipes.text_data import TextCorpus
+from probattn.recipes.text_settings import SITE, TextModel, TextSettings
+from probattn.training.randomness import EVALUATION, seeded
+
+if TYPE_CHECKING:
+    from probattn.recipes.text_writer import TextWriter
+
+_ROWS_OF_DRAWS = 400
+"""Rows, draws of one sentence counted, that are worked on at once for importance weights."""
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Sums over a text, in nats."""
+
+    log_lik: float
+    kl: float
+    kl_over_positions: float
+    tokens: int
+    sentences: int
+
+
+def batches_of(text: EncodedSentences, *, max_sentences: int = 64) -> Iterator[TextBatch]:
+    """All sentences, sorted by length."""
+    order = sorted(range(len(text)), key=lambda row: len(text.sentences[row]))
+    for start in range(0, len(order), max_sentences):
+        yield text.batch(order[start : start + max_sentences])
+
+
+def first_sentences(text: EncodedSentences, count: int) -> EncodedSentences:
+    """The first so many sentences."""
+    return EncodedSentences(text.sentences[:count], text.name)
+
+
+@torch.no_grad()
+def tally(model: TextModel, text: EncodedSentences) -> Tally:
+    """Log-likelihood of the reconstruction by one draw, and the KL."""
+    log_lik = kl = averaged = 0.0
+    tokens = 0
+    for batch in batches_of(text):
+        moved = batch.to(model.device)
+        terms = Elbo()(_evaluated(model, moved, Pathwise()))
+        log_lik += float(terms.log_lik.sum())
+        tokens += int(moved.target_mask.sum())
+        for value in terms.kl.values():
+            kl += float(value.sum())
+            averaged += float((value / moved.words_mask.sum(dim=-1)).sum())
+    return Tally(log_lik, kl, averaged, tokens, len(text))
+
+
+def evaluate_model(writer: "TextWriter", corpus: TextCorpus) -> dict[str, float]:
+    """All metrics of a trained model on the test split; draws are the same in every call."""
+    settings, model = writer.settings, writer.model
+    text = corpus.encoded["test"]
+    with seeded(EVALUATION, 0):
+        found = tally(model, text)
+        metrics = {
+            "reconstruction": -found.log_lik / found.sentences,
+            "elbo_ppl": elbo_ppl(found.log_lik - found.kl, found.tokens),
+        }
+        if settings.latent is not None:
+            metrics |= {
+                "kl": found.kl / found.sentences,
+                "davam_ppl": davam_ppl(found.log_lik, found.kl_over_positions, found.tokens),
+                "reconstruction_ppl": elbo_ppl(found.log_lik, found.tokens),
+            }
+            metrics |= _latent_metrics(model, text, settings)
+        for length in settings.sampling.lengths:
+            metrics |= {f"{name}_{length}": value for name, value in _scratch_metrics(writer, length).items()}
+    return metrics
+
+
+@torch.no_grad()
+def code_posteriors(model: TextModel, text: EncodedSentences, *, limit: int) -> tuple[Tensor, Tensor]:
+    """Mean and log-variance (N, Z) of one latent per sentence, for up to `limit` sentences."""
+    if model.latent is None:
+        raise ValueError("this network has no latent")
+    means, log_variances = [], []
+    for batch in batches_of(first_sentences(text, limit)):
+        moved = batch.to(model.device)
+        encoding = model.encode(moved.words, moved.words_mask, {SITE: Mean()}).encoding
+        if encoding is None:
+            raise ValueError("this network has no encoder")
+        posterior = model.latent.posterior(encoding)
+        if not isinstance(posterior, DiagonalGaussian):
+            raise ValueError(f"active units are counted for Gaussians, this is a {type(posterior).__name__}")
+        means.append(posterior.mean[:, 0])
+        log_variances.append(posterior.log_variance[:, 0])
+    return torch.cat(means), torch.cat(log_variances)
+
+
+@torch.no_grad()
+def importance_weighted(model: SentenceVae, text: EncodedSentences, *, draws: int) -> float:
+    """Perplexity by `draws` importance-weighted draws of each sentence's latent."""
+    nats, tokens = 0.0, 0
+    for row in range(len(text)):
+        moved = text.batch([row]).to(model.device)
+        parts = []
+        for start in range(0, draws, _ROWS_OF_DRAWS):
+            count = min(_ROWS_OF_DRAWS, draws - start)
+            bound = ImportanceWeighted()(_evaluated(model, moved, Pathwise(count))).bound
+            parts.append(bound + math.log(count))
+        nats += float(torch.stack(parts).logsumexp(dim=0) - math.log(draws))
+        tokens += int(moved.target_mask.sum())
+    return iw_ppl(nats, tokens)
+
+
+def _latent_metrics(model: TextModel, text: EncodedSentences, settings: TextSettings) -> dict[str, float]:
+    if model.latent is None or settings.latent is None:
+        return {}
+    posterior = model.latent.site.posterior
+    if isinstance(posterior, Codebook):
+        return {"code_perplexity": posterior.perplexity, "codes_used": float(_codes_used(model, text, posterior))}
+    if settings.latent.scope == "memory" or not isinstance(model, SentenceVae):
+        return {}
+    mean, log_variance = code_posteriors(model, text, limit=1000)
+    few = first_sentences(text, settings.sampling.num_weighted)
+    return {
+        "active_units": float(active_units(mean)),
+        "mutual_information": latent_mutual_information(mean, log_variance),
+        "iw_ppl": importance_weighted(model, few, draws=settings.sampling.num_importance),
+    }
+
+
+@torch.no_grad()
+def _codes_used(model: TextModel, text: EncodedSentences, book: Codebook) -> int:
+    used = torch.zeros(len(book.codes), dtype=torch.bool)
+    for batch in batches_of(text):
+        moved = batch.to(model.device)
+        read = model.encode(moved.words, moved.words_mask, {SITE: Mean()})
+        if read.encoding is not None:
+            used[torch.cdist(read.encoding[read.mask], book.codes).argmin(dim=-1).cpu()] = True
+    return int(used.sum())
+
+
+def _scratch_metrics(writer: "TextWriter", length: int) -> dict[str, float]:
+    """Diversity and repetition of sentences from the prior."""
+    sampling = writer.settings.sampling
+    drawn = writer.sample(sampling.num_samples, length=length, temperature=sampling.temperature, top_p=sampling.top_p)
+    texts = [one.text for one in drawn]
+    return {
+        "entropy": corpus_unigram_entropy(texts),
+        "dist1": corpus_distinct(texts, 1),
+        "dist2": corpus_distinct(texts, 2),
+        "repetition": repetition(texts, 2),
+        "words": sum(len(text.split()) for text in texts) / len(texts),
+    }
+
+
+def _evaluated(model: TextModel, batch: TextBatch, estimator: Estimator) -> Evaluation:
+    evaluation: Evaluation = model(
+        batch.words,
+        batch.words_mask,
+        target_in=batch.target_in,
+        target_out=batch.target_out,
+        target_mask=batch.target_mask,
+        estimators={SITE: estimator},
+    )
+    return evaluation

@@ -1,0 +1,112 @@
+"""Table and HTML report of a comparison of text models."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from probattn.recipes.report import as_markdown
+from probattn.recipes.results import RowResult, summarise
+from probattn.recipes.storage import write_atomically
+from probattn.viz import Section, curve_plot, render_page, render_table
+
+__all__ = ["PUBLISHED", "model_table", "scratch_table", "write_report"]
+
+Table = tuple[list[str], list[list[str]]]
+
+PUBLISHED: Mapping[str, Mapping[str, Mapping[str, float]]] = {
+    "ptb": {
+        "lstm-lm": {"elbo_ppl": 100.47},
+        "vae": {"reconstruction": 101.27, "davam_ppl": 101.39, "kl": 0.00},
+        "vae-pretraining-fbp": {"reconstruction": 96.91, "davam_ppl": 96.17, "kl": 4.99},
+        "gavam": {"reconstruction": 102.20, "davam_ppl": 105.94, "kl": 0.00},
+        "davam-512": {"reconstruction": 60.16, "davam_ppl": 17.94, "kl": 3.12},
+    }
+}
+"""DAVAM, Table II on PTB; its PPL of latent rows is `davam_ppl`, its KL an average over positions."""
+
+_MODEL = {
+    "reconstruction": "Rec",
+    "kl": "KL",
+    "elbo_ppl": "elbo_ppl",
+    "iw_ppl": "iw_ppl",
+    "davam_ppl": "davam_ppl",
+    "active_units": "active units",
+    "mutual_information": "MI",
+    "code_perplexity": "code perplexity",
+    "codes_used": "codes used",
+    "parameters": "parameters",
+    "train_seconds": "seconds",
+}
+_SCRATCH = {"entropy": "entropy", "dist1": "Dist-1", "dist2": "Dist-2", "repetition": "repetition", "words": "words"}
+_TEXT = (
+    "Rec is the negative log-likelihood of a sentence given one draw of its latents, KL is summed over positions, both "
+    "in nats per sentence. elbo_ppl counts both and bounds the perplexity; for the language model it is exact. iw_ppl "
+    "has 500 draws. davam_ppl is what that paper publishes: it averages the KL over the positions of a sentence and "
+    "adds it to a summed reconstruction, so it bounds nothing."
+)
+_SCRATCH_TEXT = (
+    "Latents from the prior, words greedily; a language model draws its words. Entropy (nats), Dist-1 and Dist-2 are "
+    "those of all sentences of a length together; repetition is the share of word pairs that a sentence has twice."
+)
+
+
+def write_report(task: str, results: Sequence[RowResult], output: Path) -> str:
+    """Write `report.html` and `table.md`; return the tables and where the report is, for the terminal."""
+    text = f"{as_markdown(*model_table(results))}\n{as_markdown(*scratch_table(results))}"
+    write_atomically(output / "table.md", text)
+    write_atomically(output / "report.html", _page(task, results))
+    return f"{text}\nReport: {output / 'report.html'}"
+
+
+def model_table(results: Sequence[RowResult]) -> Table:
+    """Reconstruction, KL and perplexities; the paper's number in brackets where it has one."""
+    published = PUBLISHED.get(str(results[0].facts["corpus"]), {})
+    measured = {name for result in results for name in result.metrics}
+    shown = {metric: title for metric, title in _MODEL.items() if metric in measured}
+    values = {metric: summarise(results, metric) for metric in shown}
+    names = list(dict.fromkeys(result.row for result in results))
+    rows = []
+    for name in names:
+        cells = []
+        for metric in shown:
+            value, paper = values[metric].get(name), published.get(name, {}).get(metric)
+            cells.append("-" if value is None else f"{value}" + (f" ({paper:g})" if paper is not None else ""))
+        rows.append([name, str(sum(result.row == name for result in results)), *cells])
+    return ["row", "seeds", *shown.values()], rows
+
+
+def scratch_table(results: Sequence[RowResult]) -> Table:
+    """Diversity and repetition of text from scratch, by length."""
+    names = list(dict.fromkeys(result.row for result in results))
+    lengths = sorted(
+        {int(name.rpartition("_")[2]) for result in results for name in result.metrics if name.startswith("dist1_")}
+    )
+    rows = []
+    for name in names:
+        for length in lengths:
+            found = [summarise(results, f"{metric}_{length}").get(name) for metric in _SCRATCH]
+            rows.append([name, str(length), *("-" if one is None else str(one) for one in found)])
+    return ["row", "length", *_SCRATCH.values()], rows
+
+
+def _page(task: str, results: Sequence[RowResult]) -> str:
+    facts = results[0].facts
+    seeds = sorted({result.seed for result in results})
+    lead = (
+        f"Corpus {facts['corpus']}, {facts['updates']} updates for every row, seeds {seeds}. The same sizes, text and "
+        "updates for all rows; rows differ in what is random, its prior, and the stages of training."
+    )
+    first_seed = [result for result in results if result.seed == seeds[0]]
+    sections = [
+        Section("Language modelling", _TEXT, render_table(*model_table(results))),
+        Section("Text from scratch", _SCRATCH_TEXT, render_table(*scratch_table(results))),
+    ]
+    for metric, title in (("reconstruction", "reconstruction (nats per sentence)"), ("kl", "KL (nats per sentence)")):
+        curves = {result.row: result.curves[metric] for result in first_seed if result.curves.get(metric)}
+        if curves:
+            plot = curve_plot(curves, x="update", y=title)
+            sections.append(Section(f"During training: {title}", "On the validation split, first seed.", plot))
+    for result in first_seed:
+        for example in result.examples:
+            cells = [[text] for text in example["texts"]]
+            sections.append(Section(f"{result.row}: {example['kind']}", "", render_table(["text"], cells)))
+    return render_page(f"probattn: {task}", lead, sections)

@@ -1,0 +1,266 @@
+"""Settings of a row of text modelling, and the network they describe (DAVAM; text VAEs and their remedies)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from torch import nn
+
+from probattn.core import Constant, Cyclical, Elbo, FreeBits, Linear, Mean, Pathwise, Schedule
+from probattn.models import MemoryVae, SentenceVae
+from probattn.nn import (
+    AutoregressiveCategorical,
+    AutoregressiveGaussian,
+    Bottleneck,
+    CausalConvolutions,
+    Codebook,
+    Conditional,
+    GaussianHead,
+    Site,
+    StandardNormal,
+)
+from probattn.recipes.text_data import CorpusSettings
+from probattn.training import Aggressive, EveryBatch, Stage, TrainerSettings, UpdateRule
+
+SITE = "latent"
+TextModel = SentenceVae | MemoryVae
+
+
+@dataclass(frozen=True)
+class NetworkSettings:
+    """Sizes of the network; those of DAVAM's code are the defaults."""
+
+    embedding_dim: int = 256
+    """Of words."""
+    hidden_dim: int = 256
+    """Of encoder and decoder."""
+    latent_dim: int = 32
+    """Of a latent vector or a code."""
+    attention_dim: int = 256
+    """Of projected latents and of the additive score."""
+    prior_channels: int = 512
+    """Of the autoregressive prior's convolutions."""
+    prior_layers: int = 16
+    """Of the autoregressive prior."""
+    prior_kernel: int = 5
+    """Positions that a convolution sees."""
+    dropout: float = 0.5
+    """Of embeddings and of the readout's inputs."""
+
+
+@dataclass(frozen=True)
+class LatentSettings:
+    """What is random."""
+
+    scope: Literal["sentence", "memory"]
+    """One vector per sentence, or one per word, which the decoder attends to."""
+    posterior: Literal["gaussian", "codes"] = "gaussian"
+    """A Gaussian, or the nearest code of a codebook."""
+    prior: Literal["normal", "autoregressive"] = "normal"
+    """N(0, 1), or gated causal convolutions over earlier positions."""
+    num_codes: int = 512
+    """K of the codebook."""
+    decay: float = 0.99
+    """Of the codebook's moving averages."""
+    revive_below: float = 0.1
+    """Codes with a smaller average count per batch are put onto encoded vectors; 0 for never."""
+
+    def __post_init__(self) -> None:
+        if self.posterior == "codes" and self.prior == "normal":
+            raise ValueError("codes need a prior over codes: latent.prior=autoregressive")
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A weight over a stage, in shares of its length."""
+
+    end: float = 1.0
+    """Where it ends."""
+    start: float | None = None
+    """Where it starts; null: constant."""
+    rise: float = 1.0
+    """Share of the stage, or of a cycle, over which it rises linearly."""
+    cycles: int = 1
+    """How often it starts anew."""
+
+    def schedule(self, updates: int) -> Schedule:
+        """The weight as a function of the update, for a stage of so many."""
+        if self.start is None:
+            return Constant(self.end)
+        period = max(1, updates // self.cycles)
+        ramp = max(1, round(self.rise * period))
+        if self.cycles == 1:
+            return Linear(self.start, self.end, steps=ramp)
+        return Cyclical(period, ramp=min(ramp, period), start=self.start, end=self.end)
+
+
+@dataclass(frozen=True)
+class StageSettings:
+    """One stretch of training."""
+
+    name: str
+    """In logs."""
+    share: float = 1.0
+    """Of the updates."""
+    kl: Weight = field(default_factory=Weight)
+    """Weight of the KL."""
+    commitment: Weight = field(default_factory=Weight)
+    """Weight of the commitment penalty, for codes."""
+    free_nats: float | None = None
+    """Nats of a sentence's KL that are free, divided evenly over the latent's features; null for none."""
+    trainable: Sequence[str] = ("*",)
+    """Patterns of the parameters that are trained."""
+    resets: Sequence[str] = ()
+    """Patterns of the modules whose weights are drawn anew before the stage (pretraining: the decoder)."""
+    is_aggressive: bool = False
+    """Bursts of encoder steps (He et al. 2019)."""
+    is_noisy: bool = True
+    """False: the latent is at its mean (an autoencoder)."""
+
+
+@dataclass(frozen=True)
+class SamplingSettings:
+    """How text is generated from the prior for the evaluation."""
+
+    num_samples: int = 200
+    """Texts of each length."""
+    lengths: Sequence[int] = (10, 20, 30)
+    """Positions of a memory; words at most where there is none."""
+    temperature: float = 1.0
+    """Of draws from a prior over codes, and of words of a language model."""
+    top_p: float = 1.0
+    """Of the same."""
+    num_importance: int = 500
+    """Draws of the importance-weighted perplexity."""
+    num_weighted: int = 500
+    """Test sentences that it is measured on."""
+
+
+@dataclass
+class TextSettings:
+    """One row at one scale."""
+
+    row: str
+    """Name of the row in tables and file names."""
+    source: str
+    """Where the row comes from: paper, section, table."""
+    latent: LatentSettings | None
+    """Null for a language model."""
+    stages: Sequence[StageSettings]
+    """What is trained, and how; shares of the updates."""
+    updates: int = 5000
+    """Of all stages together, the same for every row."""
+    batch_size: int = 32
+    """Sentences of a batch."""
+    network: NetworkSettings = field(default_factory=NetworkSettings)
+    """Sizes of the network."""
+    corpus: CorpusSettings = field(default_factory=CorpusSettings)
+    """The text."""
+    trainer: TrainerSettings = field(default_factory=TrainerSettings)
+    """Optimiser, learning rate, checkpoints."""
+    sampling: SamplingSettings = field(default_factory=SamplingSettings)
+    """Generation."""
+    seed: int = 0
+    """Of initial weights and noise; the text does not depend on it."""
+
+    def __post_init__(self) -> None:
+        total = sum(stage.share for stage in self.stages)
+        if abs(total - 1.0) > 1e-6 or not self.stages:
+            raise ValueError(f"the shares of the stages must add up to 1, got {total:g}")
+
+    def stage_updates(self) -> list[int]:
+        """Updates of every stage; the last one has what the division leaves."""
+        lengths = [max(1, int(stage.share * self.updates)) for stage in self.stages[:-1]]
+        rest = self.updates - sum(lengths)
+        if rest < 1:
+            raise ValueError(f"{self.updates} updates are too few for {len(self.stages)} stages")
+        return [*lengths, rest]
+
+
+def engine_stages(settings: TextSettings) -> list[Stage]:
+    """The stages as the training engine takes them."""
+    made = []
+    for stage, updates in zip(settings.stages, settings.stage_updates(), strict=True):
+        weights: dict[str, Schedule] = {}
+        free_bits = None
+        if settings.latent is not None:
+            weights[SITE] = stage.kl.schedule(updates)
+            if settings.latent.posterior == "codes":
+                weights[f"{SITE}/commitment"] = stage.commitment.schedule(updates)
+            if stage.free_nats is not None:
+                free_bits = {SITE: FreeBits(stage.free_nats / settings.network.latent_dim, per="factor")}
+        rule: UpdateRule = EveryBatch()
+        if stage.is_aggressive:
+            others = ("embedding.*", "decoder.*", "first_cell.*", "readout.*")
+            rule = Aggressive(encoder=("encoder.*", "latent.*"), others=others)
+        made.append(
+            Stage(
+                stage.name,
+                updates=updates,
+                trainable=stage.trainable,
+                bound=Elbo(free_bits),
+                estimators={SITE: Pathwise() if stage.is_noisy else Mean()} if settings.latent else {},
+                weights=weights,
+                update_rule=rule,
+            )
+        )
+    return made
+
+
+def build_model(settings: TextSettings, num_words: int) -> TextModel:
+    """The network with its initial weights, a function of the seed."""
+    torch.manual_seed(settings.seed)
+    sizes, latent = settings.network, settings.latent
+    embedding = nn.Embedding(num_words, sizes.embedding_dim)
+    nn.init.normal_(embedding.weight, std=0.1)
+    if latent is None:
+        decoder = nn.LSTM(sizes.embedding_dim, sizes.hidden_dim, batch_first=True)
+        return SentenceVae(embedding, decoder, dropout=sizes.dropout)
+    has_codes = latent.posterior == "codes"
+    if latent.scope == "sentence":
+        width = sizes.latent_dim if has_codes else sizes.hidden_dim
+        return SentenceVae(
+            embedding,
+            nn.LSTM(sizes.embedding_dim + sizes.latent_dim, sizes.hidden_dim, batch_first=True),
+            encoder=nn.LSTM(sizes.embedding_dim, width, batch_first=True),
+            latent=_bottleneck(latent, sizes, width),
+            latent_dim=sizes.latent_dim,
+            dropout=sizes.dropout,
+        )
+    return MemoryVae(
+        embedding,
+        nn.LSTM(sizes.embedding_dim, sizes.hidden_dim, batch_first=True),
+        project=nn.Linear(sizes.hidden_dim, sizes.latent_dim) if has_codes else nn.Identity(),
+        latent=_bottleneck(latent, sizes, sizes.hidden_dim),
+        latent_dim=sizes.latent_dim,
+        decoder_dim=sizes.hidden_dim,
+        attention_dim=sizes.attention_dim,
+        dropout=sizes.dropout,
+    )
+
+
+def _bottleneck(latent: LatentSettings, sizes: NetworkSettings, width: int) -> Bottleneck:
+    prior: Conditional
+    posterior: Conditional
+    if latent.posterior == "codes":
+        posterior = Codebook(latent.num_codes, sizes.latent_dim, decay=latent.decay, revive_below=latent.revive_below)
+        prior = AutoregressiveCategorical(_convolutions(sizes, latent.num_codes), posterior)
+    else:
+        posterior = GaussianHead(width, sizes.latent_dim)
+        prior = StandardNormal(sizes.latent_dim)
+        if latent.prior == "autoregressive":
+            prior = AutoregressiveGaussian(_convolutions(sizes, 2 * sizes.latent_dim), sizes.latent_dim)
+    keeps_terms = latent.posterior == "gaussian"  # free bits per feature
+    site = Site(SITE, prior=prior, posterior=posterior, unit="example", feeds_state=True, keeps_kl_terms=keeps_terms)
+    return Bottleneck(site)
+
+
+def _convolutions(sizes: NetworkSettings, output_dim: int) -> CausalConvolutions:
+    return CausalConvolutions(
+        sizes.latent_dim,
+        output_dim,
+        channels=sizes.prior_channels,
+        num_layers=sizes.prior_layers,
+        kernel_size=sizes.prior_kernel,
+    )

@@ -1,0 +1,215 @@
+"""A trained text model: text from the prior, reconstructions, interpolations; a folder on disk."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from probattn.core import Mean, fold_seed
+from probattn.core.noise import normal
+from probattn.data.bpe import BOS, EOS, PAD, UNK, Tokenizer
+from probattn.data.text import EncodedSentences
+from probattn.decoding import Constraints, Hypothesis, greedy, sample
+from probattn.models import MemoryVae, ReadText, SentenceVae
+from probattn.models.text_vae_stepper import MemoryVaeStepper, SentenceVaeStepper
+from probattn.nn import AutoregressiveCategorical, AutoregressiveGaussian, Codebook
+from probattn.recipes.generation_search import Generated
+from probattn.recipes.storage import without_paths
+from probattn.recipes.text_data import TextCorpus
+from probattn.recipes.text_settings import SITE, TextModel, TextSettings, build_model
+from probattn.training import load_weights, save_model_folder
+
+_MAX_ROWS = 200
+TOKENIZER_FILE = "tokenizer.json"
+LENGTHS_FILE = "lengths.json"
+NUM_EXAMPLES = 5
+
+
+class TextWriter:
+    """A model with its words and settings; `probattn.load(folder)` gives one.
+
+    Args:
+        model: The network; it is put into evaluation mode.
+        tokenizer: Its words.
+        settings: Of the row it was trained with.
+        lengths: How many training sentences have 1, 2, ... words; new sentences get their lengths from it.
+    """
+
+    def __init__(self, model: TextModel, tokenizer: Tokenizer, *, settings: TextSettings, lengths: Sequence[int]):
+        self.model = model.eval()
+        self.tokenizer = tokenizer
+        self.settings = settings
+        self.lengths = tuple(lengths)
+
+    @torch.no_grad()
+    def sample(
+        self,
+        count: int,
+        *,
+        length: int | None = None,
+        temperature: float = 1.0,
+        top_p: float = 1.0,
+        seed: int = 0,
+    ) -> list[Generated]:
+        """Sentences from scratch: latents from the prior, then the most probable words.
+
+        Where there is no latent, the words are drawn.
+
+        Args:
+            count: How many.
+            length: Words of each, where latents stand for words; at most so many else. None: as training sentences
+                have.
+            temperature: Of codes, or of the words of a language model; Gaussians are scaled by it.
+            top_p: Of codes or words.
+            seed: The same seed gives the same sentences.
+        """
+        if count < 1 or (length is not None and length < 1):
+            raise ValueError(f"count and length must be at least 1, got {count} and {length}")
+        found: list[Generated] = []
+        while len(found) < count:
+            rows = min(_MAX_ROWS, count - len(found))
+            own = fold_seed(torch.tensor(seed, device=self.model.device), len(found))
+            wanted = self._lengths(rows, own) if length is None else torch.full((rows,), length)
+            read = self._drawn(wanted.to(self.model.device), own, temperature, top_p)
+            longest = int(wanted.max()) + (1 if length is None or self.settings.latent is None else 10)
+            found += self._written(read, longest, seed=seed + len(found), temperature=temperature, top_p=top_p)
+        return found
+
+    @torch.no_grad()
+    def reconstruct(self, sentences: Sequence[str]) -> list[str]:
+        """Each sentence again, from its latent at the posterior's mean.
+
+        Raises:
+            ValueError: If the model has no latent.
+        """
+        self._require_latent("reconstruct")
+        reads = [self._read(sentence) for sentence in sentences]
+        return [self._written(read, 2 * read.value.shape[2] + 10)[0].text for read in reads]
+
+    @torch.no_grad()
+    def interpolate(self, first: str, second: str, *, steps: int = 5) -> list[str]:
+        """Sentences on the way from one to another, both reconstructions included.
+
+        Latents are mixed linearly, codes replaced by the nearest ones; a memory's length changes evenly.
+        """
+        self._require_latent("interpolate")
+        if steps < 2:
+            raise ValueError(f"steps counts both ends, so it is at least 2, got {steps}")
+        ends = [self._read(sentence).value[0, 0] for sentence in (first, second)]  # (S, Z) each
+        texts = []
+        for number in range(steps):
+            share = number / (steps - 1)
+            length = round((1.0 - share) * len(ends[0]) + share * len(ends[1]))
+            mixed = (1.0 - share) * _stretched(ends[0], length) + share * _stretched(ends[1], length)
+            read = ReadText.drawn(self._quantised(mixed).unsqueeze(0))
+            texts.append(self._written(read, 2 * length + 10)[0].text)
+        return texts
+
+    def examples(self, corpus: TextCorpus) -> list[dict[str, Any]]:
+        """Sentences from scratch, reconstructions and an interpolation, for the report."""
+        drawn = [one.text for one in self.sample(NUM_EXAMPLES)]
+        made: list[dict[str, Any]] = [{"kind": "from scratch", "texts": drawn}]
+        if self.settings.latent is None:
+            return made
+        test = list(corpus.texts["test"][:NUM_EXAMPLES])
+        pairs = zip(test, self.reconstruct(test), strict=True)
+        made.append({"kind": "reconstruction", "texts": [f"{one} => {again}" for one, again in pairs]})
+        made.append({"kind": "interpolation", "texts": self.interpolate(test[0], test[1])})
+        return made
+
+    def save(self, folder: Path, plain: Mapping[str, Any]) -> Path:
+        """Write config.json, model.safetensors, tokenizer.json and lengths.json; all or nothing."""
+        files = {
+            TOKENIZER_FILE: self.tokenizer.to_bytes(),
+            LENGTHS_FILE: json.dumps({"counts": list(self.lengths), "digest": self.tokenizer.digest}).encode(),
+        }
+        config = {"recipe": "text_vae", "settings": without_paths(plain)}
+        return save_model_folder(self.model, folder, config=config, files=files)
+
+    def _read(self, sentence: str) -> ReadText:
+        words = sentence.lower() if self.settings.corpus.lowercase else sentence
+        batch = (
+            EncodedSentences.from_lines([words], self.tokenizer, name="these sentences")
+            .batch([0])
+            .to(self.model.device)
+        )
+        return self.model.encode(batch.words, batch.words_mask, {SITE: Mean()})
+
+    def _lengths(self, count: int, seed: Tensor) -> Tensor:
+        counts = torch.tensor(self.lengths, dtype=torch.float64)
+        draws = (normal(fold_seed(seed, 1), (count,)).double() / 2**0.5).erf() * 0.5 + 0.5  # uniform
+        return 1 + torch.searchsorted(counts.cumsum(dim=0) / counts.sum(), draws.cpu()).clamp(max=len(counts) - 1)
+
+    def _drawn(self, lengths: Tensor, seed: Tensor, temperature: float, top_p: float) -> ReadText:
+        """Latents of the prior for sentences of some lengths; BOS and EOS have a latent each too."""
+        count, device = len(lengths), self.model.device
+        if self.model.latent is None or self.settings.latent is None:
+            return ReadText(
+                torch.zeros(1, count, 1, 0, device=device), torch.ones(count, 1, dtype=torch.bool, device=device)
+            )
+        is_memory = self.settings.latent.scope == "memory"
+        positions = lengths + 2 if is_memory else torch.ones_like(lengths)
+        longest = int(positions.max())
+        prior = self.model.latent.site.prior
+        if isinstance(prior, AutoregressiveCategorical | AutoregressiveGaussian):
+            value = prior.ancestral(count, longest, seed=seed, temperature=temperature, top_p=top_p)
+        else:
+            value = temperature * normal(seed, (count, longest, self.settings.network.latent_dim))
+        mask = torch.arange(longest, device=device) < positions.unsqueeze(1)
+        return ReadText.drawn(value, mask)
+
+    def _written(
+        self, read: ReadText, longest: int, *, seed: int = 0, temperature: float = 1.0, top_p: float = 1.0
+    ) -> list[Generated]:
+        constraints = Constraints(bos=BOS, eos=EOS, max_length=longest, forbidden=(PAD, BOS, UNK))
+        if isinstance(self.model, MemoryVae):
+            found: list[Hypothesis] = greedy(MemoryVaeStepper(self.model), read, constraints=constraints)
+        elif self.settings.latent is not None:
+            found = greedy(SentenceVaeStepper(self.model), read, constraints=constraints)
+        else:
+            drawn = sample(
+                SentenceVaeStepper(self.model),
+                read,
+                constraints=constraints,
+                temperature=temperature,
+                top_p=top_p if top_p < 1.0 else None,
+                seed=seed,
+            )
+            found = [one[0] for one in drawn]
+        return [Generated(self.tokenizer.decode(one.tokens), one.log_prob, one.is_complete) for one in found]
+
+    def _quantised(self, value: Tensor) -> Tensor:
+        latent = self.model.latent
+        book = None if latent is None else latent.site.posterior
+        return book.codes[torch.cdist(value, book.codes).argmin(dim=-1)] if isinstance(book, Codebook) else value
+
+    def _require_latent(self, verb: str) -> None:
+        if self.settings.latent is None:
+            raise ValueError(f"row '{self.settings.row}' is a language model without a latent, it cannot {verb}")
+
+
+def load_writer(settings: TextSettings, folder: Path) -> TextWriter:
+    """Open the folder that `TextWriter.save` wrote.
+
+    Raises:
+        ValueError: If a file is damaged.
+    """
+    path = folder / LENGTHS_FILE
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        counts, digest = [int(number) for number in content["counts"]], str(content["digest"])
+    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} holds no lengths of sentences, or was cut off ({error!r})") from error
+    tokenizer = Tokenizer.load(folder / TOKENIZER_FILE, digest=digest)
+    model: SentenceVae | MemoryVae = build_model(settings, tokenizer.vocabulary_size)
+    load_weights(model, folder)
+    return TextWriter(model, tokenizer, settings=settings, lengths=counts)
+
+
+def _stretched(value: Tensor, length: int) -> Tensor:
+    """(length, Z): positions taken evenly from (S, Z)."""
+    places = torch.linspace(0, len(value) - 1, length, device=value.device).round().long()
+    return value[places]

@@ -1,0 +1,192 @@
+"""Text models: every row trains, stages do what they say, trained models write, reconstruct and interpolate."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import probattn
+from probattn.core import Constant, Cyclical, Linear
+from probattn.nn import Codebook
+from probattn.recipes.recipe import Run
+from probattn.recipes.text_data import CorpusSettings, load_corpus
+from probattn.recipes.text_eval import evaluate_model, first_sentences, importance_weighted, tally
+from probattn.recipes.text_settings import SITE, TextSettings, Weight, engine_stages
+from probattn.recipes.text_vae import RECIPE, TextTask
+from probattn.recipes.text_writer import TextWriter
+from probattn.training import Aggressive
+
+pytestmark = pytest.mark.filterwarnings("ignore::probattn.training.CollapseWarning")
+
+TINY = {
+    "updates": 8,
+    "batch_size": 16,
+    "network": "{embedding_dim: 12, hidden_dim: 16, latent_dim: 4, attention_dim: 8, prior_channels: 8, prior_layers: 2}",  # noqa: E501
+    "corpus.train_size": 120,
+    "corpus.test_size": 16,
+    "sampling": "{num_samples: 6, lengths: [4], num_importance: 10, num_weighted: 4}",
+    "trainer.validate_every": 4,
+}
+
+
+def settings_of(row: str, **changes: object) -> TextSettings:
+    settings, _ = RECIPE.load(RECIPE.configs(row, "generated"), {**TINY, **changes})
+    assert isinstance(settings, TextSettings)
+    return settings
+
+
+def task_of(row: str, **changes: object) -> TextTask:
+    settings = settings_of(row, **changes)
+    return TextTask(settings, load_corpus(settings.corpus))
+
+
+@pytest.mark.parametrize("row", RECIPE.rows)
+def test_every_row_takes_a_step_of_every_stage_and_is_evaluated(row: str) -> None:
+    task = task_of(row)
+    for stage in engine_stages(task.settings):
+        output = task.step(task.batches(0)[0], stage, 0)
+        output.loss.backward()  # type: ignore[no-untyped-call]
+        task.after_update(task.batches(0)[0], output)
+    metrics = task.validate()
+    assert {"reconstruction", "elbo_ppl"} <= metrics.keys()
+    corpus = task.corpus
+    writer = TextWriter(task.model, corpus.tokenizer, settings=task.settings, lengths=corpus.length_counts)
+    found = evaluate_model(writer, corpus)
+    assert all(torch.isfinite(torch.tensor(value)) for value in found.values())
+    assert ("kl" in found and "davam_ppl" in found) is (task.settings.latent is not None)
+    assert ("iw_ppl" in found) is (row.startswith("vae") and row != "vae-attn")
+    assert ("codes_used" in found) is row.startswith("davam")
+    assert {"entropy_4", "dist1_4", "dist2_4", "repetition_4"} <= found.keys()
+
+
+def test_published_perplexity_averages_what_the_bound_sums() -> None:
+    task = task_of("vae-attn")
+    found = tally(task.model.eval(), task.corpus.encoded["test"])
+    positions = sum(task.corpus.encoded["test"].words_lengths) / found.sentences  # about
+    assert found.kl / found.kl_over_positions == pytest.approx(positions, rel=0.3)
+
+
+def test_weights_in_shares_of_a_stage() -> None:
+    assert Weight().schedule(100) == Constant(1.0)
+    assert Weight(start=0.1, rise=0.5).schedule(100) == Linear(0.1, 1.0, steps=50)
+    assert Weight(start=0.0, rise=0.5, cycles=4).schedule(100) == Cyclical(25, ramp=12, start=0.0, end=1.0)
+    stages = engine_stages(settings_of("davam-128"))
+    assert [stage.updates for stage in stages] == [5, 3]
+    assert stages[0].weights_at(0)[SITE] == 0.0 and stages[0].weights_at(0)[f"{SITE}/commitment"] == 0.15
+    assert stages[1].trainable == ["latent.site.prior.*"] or tuple(stages[1].trainable) == ("latent.site.prior.*",)
+    assert isinstance(engine_stages(settings_of("vae-aggressive"))[0].update_rule, Aggressive)
+
+
+def test_codebook_starts_from_the_encoder_and_moves_in_the_first_stage_alone() -> None:
+    task = task_of("davam-128", **{"latent.num_codes": 16})
+    book = task.codebook
+    assert isinstance(book, Codebook) and not bool(book.is_started)
+    first, second = engine_stages(task.settings)
+    batch = task.batches(0)[0]
+    output = task.step(batch, first, 0)
+    assert bool(book.is_started)
+    before = book.codes.clone()
+    task.after_update(batch, output)
+    assert not torch.equal(book.codes, before)
+    before = book.codes.clone()
+    task.after_update(batch, task.step(batch, second, 0))
+    assert torch.equal(book.codes, before)
+
+
+def test_pretraining_draws_the_decoder_anew_and_keeps_the_encoder() -> None:
+    task = task_of("vae-pretraining-fbp")
+    second = engine_stages(task.settings)[1]
+    before = {name: value.clone() for name, value in task.model.state_dict().items()}
+    task.step(task.batches(0)[0], second, 1)  # not the first step: nothing is reset
+    assert all(torch.equal(value, before[name]) for name, value in task.model.state_dict().items())
+    task.step(task.batches(0)[0], second, 0)
+    changed = {
+        name.split(".")[0] for name, value in task.model.state_dict().items() if not torch.equal(value, before[name])
+    }
+    assert changed == {"decoder", "first_cell", "readout"}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("run")
+    settings, plain = RECIPE.load(RECIPE.configs("davam-128", "generated"), {**TINY, "latent.num_codes": 16})
+    result = RECIPE.train(Run(settings, plain, folder, show_progress=False))
+    assert [example["kind"] for example in result.examples] == ["from scratch", "reconstruction", "interpolation"]
+    text = RECIPE.write_report("text_vae", [result, replace(result, seed=1)], folder)
+    assert "davam_ppl" in text and "Report:" in text
+    return folder
+
+
+def test_a_trained_model_is_a_folder(trained: Path) -> None:
+    writer = probattn.load(trained)
+    assert isinstance(writer, TextWriter)
+    first, again = (writer.sample(7, seed=3) for _ in range(2))
+    assert first == again and len(first) == 7
+    assert first != writer.sample(7, seed=4)
+    assert all(len(one.text.split()) <= 16 for one in writer.sample(3, length=5))
+    sentences = ["the man buys a car .", "the girl sleeps ."]
+    assert len(writer.reconstruct(sentences)) == 2
+    assert len(writer.interpolate(*sentences, steps=4)) == 4
+    with pytest.raises(ValueError, match="at least 2"):
+        writer.interpolate(*sentences, steps=1)
+    with pytest.raises(ValueError, match="at least 1"):
+        writer.sample(0)
+    (trained / "model" / "lengths.json").write_text("{")
+    with pytest.raises(Exception, match="lengths"):
+        probattn.load(trained)
+    content = {"counts": [1, 2, 3], "digest": writer.tokenizer.digest}
+    (trained / "model" / "lengths.json").write_text(json.dumps(content))
+    assert probattn.load(trained).lengths == (1, 2, 3)
+
+
+def test_command_line_writes_from_scratch_and_augments(trained: Path, tmp_path: Path) -> None:
+    def call(*words: str, text: str = "") -> str:
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        command = [sys.executable, "-m", "probattn", *words]
+        done = subprocess.run(
+            command, input=text, capture_output=True, text=True, check=True, env=environment, cwd=tmp_path
+        )
+        return done.stdout
+
+    lines = call("generate", str(trained), "--from", "prior", "--num_samples", "4", "--length", "5").splitlines()
+    assert len(lines) == 4
+    assert len(call("generate", str(trained), text="the man sleeps .\n\n").splitlines()) == 2
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text("the man sleeps .\nthe girl buys a car .\n")
+    more = tmp_path / "more.txt"
+    call("augment", str(corpus), "--times", "1.5", "--model", str(trained), "--output", str(more))
+    found = more.read_text().splitlines()
+    assert found[:2] == corpus.read_text().splitlines() and len(found) == 5
+
+
+def test_a_language_model_has_nothing_to_reconstruct() -> None:
+    task = task_of("lstm-lm")
+    corpus = task.corpus
+    writer = TextWriter(task.model, corpus.tokenizer, settings=task.settings, lengths=corpus.length_counts)
+    with pytest.raises(ValueError, match="cannot reconstruct"):
+        writer.reconstruct(["a b"])
+    assert len(writer.sample(3, length=4, top_p=0.9)) == 3
+
+
+def test_more_draws_tighten_the_importance_weighted_perplexity() -> None:
+    task = task_of("vae")
+    few = first_sentences(task.corpus.encoded["test"], 8)
+    torch.manual_seed(0)
+    one, many = (importance_weighted(task.model.eval(), few, draws=draws) for draws in (1, 300))  # type: ignore[arg-type]
+    assert many < one
+
+
+def test_settings_that_cannot_work_are_refused() -> None:
+    with pytest.raises(ValueError, match="add up to 1"):
+        replace(settings_of("vae"), stages=[replace(settings_of("vae").stages[0], share=0.5)])
+    with pytest.raises(ValueError, match="prior over codes"):
+        settings_of("davam-128", **{"latent.prior": "normal"})
+    with pytest.raises(ValueError, match="has no end"):
+        load_corpus(CorpusSettings(name="generated"))
+    with pytest.raises(ValueError, match="corpus.path goes with"):
+        CorpusSettings(name="ptb", path=Path("a"))
