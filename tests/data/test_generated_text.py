@@ -5,7 +5,7 @@ import re
 import pytest
 
 from probattn.data import GeneratedText
-from probattn.data.generated_examples import split_of_text
+from probattn.data.generated_examples import Split, split_of_text
 
 SIZE = 1000
 
@@ -22,7 +22,8 @@ def test_sentences_are_a_function_of_seed_split_and_number(train: tuple[str, ...
 
 def test_no_sentence_twice_nor_in_two_splits(train: tuple[str, ...]) -> None:
     assert len(train) == len(set(train)) == SIZE
-    for seed, split in ((0, "valid"), (1, "test")):
+    held_out: tuple[tuple[int, Split], ...] = ((0, "valid"), (1, "test"))
+    for seed, split in held_out:
         sentences = GeneratedText(seed=seed).sentences(split, 200)
         assert not set(sentences) & set(train)
         assert {split_of_text(line) for line in sentences} == {split}
@@ -43,7 +44,7 @@ def test_several_statements_make_a_longer_text(train: tuple[str, ...]) -> None:
 
 def test_bad_requests() -> None:
     with pytest.raises(ValueError, match=r"split 'tests' is unknown; did you mean 'test'\?"):
-        GeneratedText().sentences("tests", 3)
+        GeneratedText().sentences("tests", 3)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="size must be at least 1, got 0"):
         GeneratedText().sentences("train", 0)
     with pytest.raises(ValueError, match="num_statements must be at least 1, got 0"):

@@ -65,7 +65,7 @@ class GeneratedText:
         numbers = count()
         while len(found) < size * self.num_statements:
             statement = str(draw_statement(Chooser(f"text/{self.seed}/{next(numbers)}")))
-            if True:
+            if split_of_text(statement) == split:
                 found[statement] = None
         statements = list(found)
         starts = range(0, len(statements), self.num_statements)
