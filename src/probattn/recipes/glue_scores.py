@@ -21,13 +21,14 @@ from probattn.metrics.optional import import_for_eval
 from probattn.metrics.uncertainty import p_value_of_top_two
 from probattn.predict import Prediction
 
-__all__ = ["CERTAIN_BELOW", "LARGE_ERROR", "class_scores", "log_probabilities", "score_scores"]
+__all__ = ["CERTAIN_BELOW", "LARGE_ERROR", "ROUNDING", "class_scores", "log_probabilities", "score_scores"]
 
 CERTAIN_BELOW = 0.05
 """A prediction is certain where the p-value of its two best classes is smaller."""
 LARGE_ERROR = 1.0
 """A predicted score is wrong where it is off by more points."""
-_ROUNDING = 1e-6
+ROUNDING = 1e-6
+"""Draws whose spread is not larger are equal."""
 
 
 def log_probabilities(prediction: Prediction) -> Tensor:
@@ -78,7 +79,7 @@ def _of_draws(prediction: Prediction, is_wrong: Tensor) -> dict[str, float]:
         "pavpu": pavpu(~is_wrong, prediction.p_value < CERTAIN_BELOW).value,
         "paired_pavpu": pavpu(~is_wrong, paired < CERTAIN_BELOW).value,
     }
-    if float(information.max()) > _ROUNDING:  # else the draws are equal, and their order is one of rounding errors
+    if float(information.max()) > ROUNDING:  # else the draws are equal, and their order is one of rounding errors
         numbers["mutual_information_auroc"] = error_detection(information, is_wrong).auroc
     return numbers
 
@@ -107,7 +108,7 @@ def score_scores(draws: Tensor, targets: Tensor, noise_variance: float) -> dict[
         "mse": float(errors.square().mean()),
         "nll": float(nll.mean()),
     }
-    if float(spread.max()) > _ROUNDING:
+    if float(spread.max()) > ROUNDING:
         is_wrong = errors.abs() > LARGE_ERROR
         numbers |= {
             "spread": float(spread.sqrt().mean()),

@@ -17,14 +17,14 @@ from probattn.recipes.comparison import recipe_by_name
 from probattn.recipes.report import as_markdown
 from probattn.recipes.trials import Trial, run_trials
 
-Task = Literal["mrpc", "cola", "rte", "stsb", "sst2", "generated"]
+Task = Literal["mrpc", "cola", "rte", "stsb", "sst2", "squad", "generated"]
 
 ROWS = ("no-kl", "wc", "lc")
 KS = (2.0, 10.0, 50.0)
 """Beside the paper's k of the task: noise of 0.64, 0.13 and 0.026 in a score."""
 SEEDS = (100, 101)
 """None of those that are compared on test examples."""
-_METRICS = {"cola": "matthews", "stsb": "pearson"}
+_METRICS = {"cola": "matthews", "stsb": "pearson", "squad": "exact_match"}
 """What a task is judged by; accuracy where nothing is said."""
 _FEW = {"evaluation.draws": 2, "evaluation.max_drawn": 2}  # draws of test examples are not needed
 

@@ -16,7 +16,10 @@ __all__ = [
     "family_of",
 ]
 
-TaskName = Literal["mrpc", "cola", "rte", "stsb", "sst2", "mnli", "qnli", "qqp", "wnli", "generated", "generated-score"]
+TaskName = Literal[
+    "mrpc", "cola", "rte", "stsb", "sst2", "mnli", "qnli", "qqp", "wnli", "generated", "generated-score",
+    "squad", "squad-part", "squad-dev", "squad-generated",
+]  # fmt: skip
 _SPREAD = 1.28  # standard deviation of the logarithm of an exponential variable, pi / sqrt(6)
 
 
@@ -25,7 +28,7 @@ class TaskSettings:
     """The data."""
 
     name: TaskName = "generated"
-    """A task of `probattn.data.glue`."""
+    """A task of `probattn.data.glue` or of `probattn.data.squad_answers`."""
     may_download: bool = False
     """Whether missing files may be fetched where their official address is known."""
     max_train: int | None = None
@@ -37,14 +40,14 @@ class EncoderSettings:
     """The network."""
 
     name: Literal["minilm", "tiny"] = "minilm"
-    """MiniLM with its pretrained weights (extra `minilm`), or a small BERT with random ones for the generated task."""
+    """MiniLM with its pretrained weights (extra `minilm`), or a small BERT with random ones for generated tasks."""
     dropout: float = 0.1
     """Of the encoder: hidden units and attention weights. The paper has 0 for most tasks; without it there is no
     dropout to compare uncertainty with, but that of the classifier."""
     classifier_dropout: float = 0.1
-    """Of the vector that is classified."""
+    """Of the vector that is classified; heads for spans have none."""
     max_tokens: int = 128
-    """Longer inputs are cut; the paper has 512."""
+    """Longer inputs are cut, or, where they hold an answer, read in windows; the paper has 512, for SQuAD 384."""
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ class GlueTraining:
         """
         if self.has_noise:
             set_kl_step(self.model, self.step)
-        outputs = self.model(**self.train.batch(places), labels=self.train.targets[torch.tensor(places)])
+        outputs = self.model(**self.train.batch(places), **self.train.labels(places))
         loss: Tensor = outputs.loss
         if self.has_kl:
             weight = float(self.settings.attention.kl_weight(self.step))

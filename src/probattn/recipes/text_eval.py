@@ -24,7 +24,8 @@ from probattn.metrics import (
 from probattn.models import SentenceVae
 from probattn.nn import Codebook
 from probattn.recipes.text_data import TextCorpus
-from probattn.recipes.text_settings import SITE, TextModel, TextSettings
+from probattn.recipes.text_network import TextModel
+from probattn.recipes.text_settings import SITE, TextSettings
 from probattn.training.randomness import EVALUATION, seeded
 
 if TYPE_CHECKING:

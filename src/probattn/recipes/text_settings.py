@@ -1,30 +1,14 @@
-"""Settings of a row of text modelling, and the network they describe (DAVAM; text VAEs and their remedies)."""
+"""Settings of a row of text modelling, and its stages (DAVAM; text VAEs and their remedies)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-import torch
-from torch import nn
-
 from probattn.core import Constant, Cyclical, Elbo, FreeBits, Linear, Mean, Pathwise, Schedule
-from probattn.models import MemoryVae, SentenceVae
-from probattn.nn import (
-    AutoregressiveCategorical,
-    AutoregressiveGaussian,
-    Bottleneck,
-    CausalConvolutions,
-    Codebook,
-    Conditional,
-    GaussianHead,
-    Site,
-    StandardNormal,
-)
 from probattn.recipes.text_data import CorpusSettings
 from probattn.training import Aggressive, EveryBatch, Stage, TrainerSettings, UpdateRule
 
 SITE = "latent"
-TextModel = SentenceVae | MemoryVae
 
 
 @dataclass(frozen=True)
@@ -206,61 +190,3 @@ def engine_stages(settings: TextSettings) -> list[Stage]:
             )
         )
     return made
-
-
-def build_model(settings: TextSettings, num_words: int) -> TextModel:
-    """The network with its initial weights, a function of the seed."""
-    torch.manual_seed(settings.seed)
-    sizes, latent = settings.network, settings.latent
-    embedding = nn.Embedding(num_words, sizes.embedding_dim)
-    nn.init.normal_(embedding.weight, std=0.1)
-    if latent is None:
-        decoder = nn.LSTM(sizes.embedding_dim, sizes.hidden_dim, batch_first=True)
-        return SentenceVae(embedding, decoder, dropout=sizes.dropout)
-    has_codes = latent.posterior == "codes"
-    if latent.scope == "sentence":
-        width = sizes.latent_dim if has_codes else sizes.hidden_dim
-        return SentenceVae(
-            embedding,
-            nn.LSTM(sizes.embedding_dim + sizes.latent_dim, sizes.hidden_dim, batch_first=True),
-            encoder=nn.LSTM(sizes.embedding_dim, width, batch_first=True),
-            latent=_bottleneck(latent, sizes, width),
-            latent_dim=sizes.latent_dim,
-            dropout=sizes.dropout,
-        )
-    return MemoryVae(
-        embedding,
-        nn.LSTM(sizes.embedding_dim, sizes.hidden_dim, batch_first=True),
-        project=nn.Linear(sizes.hidden_dim, sizes.latent_dim) if has_codes else nn.Identity(),
-        latent=_bottleneck(latent, sizes, sizes.hidden_dim),
-        latent_dim=sizes.latent_dim,
-        decoder_dim=sizes.hidden_dim,
-        attention_dim=sizes.attention_dim,
-        dropout=sizes.dropout,
-    )
-
-
-def _bottleneck(latent: LatentSettings, sizes: NetworkSettings, width: int) -> Bottleneck:
-    prior: Conditional
-    posterior: Conditional
-    if latent.posterior == "codes":
-        posterior = Codebook(latent.num_codes, sizes.latent_dim, decay=latent.decay, revive_below=latent.revive_below)
-        prior = AutoregressiveCategorical(_convolutions(sizes, latent.num_codes), posterior)
-    else:
-        posterior = GaussianHead(width, sizes.latent_dim)
-        prior = StandardNormal(sizes.latent_dim)
-        if latent.prior == "autoregressive":
-            prior = AutoregressiveGaussian(_convolutions(sizes, 2 * sizes.latent_dim), sizes.latent_dim)
-    keeps_terms = latent.posterior == "gaussian"  # free bits per feature
-    site = Site(SITE, prior=prior, posterior=posterior, unit="example", feeds_state=True, keeps_kl_terms=keeps_terms)
-    return Bottleneck(site)
-
-
-def _convolutions(sizes: NetworkSettings, output_dim: int) -> CausalConvolutions:
-    return CausalConvolutions(
-        sizes.latent_dim,
-        output_dim,
-        channels=sizes.prior_channels,
-        num_layers=sizes.prior_layers,
-        kernel_size=sizes.prior_kernel,
-    )

@@ -31,7 +31,8 @@ from probattn.recipes.results import RowResult
 from probattn.recipes.text_data import TextCorpus, load_corpus
 from probattn.recipes.text_eval import code_posteriors, evaluate_model, tally
 from probattn.recipes.text_report import write_report
-from probattn.recipes.text_settings import SITE, TextModel, TextSettings, build_model, engine_stages
+from probattn.recipes.text_network import TextModel, build_model
+from probattn.recipes.text_settings import SITE, TextSettings, engine_stages
 from probattn.recipes.text_writer import TextWriter, load_writer
 from probattn.training import (
     CollapseWarning,

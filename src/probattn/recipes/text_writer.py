@@ -19,7 +19,8 @@ from probattn.nn import AutoregressiveCategorical, AutoregressiveGaussian, Codeb
 from probattn.recipes.generation_search import Generated
 from probattn.recipes.storage import without_paths
 from probattn.recipes.text_data import TextCorpus
-from probattn.recipes.text_settings import SITE, TextModel, TextSettings, build_model
+from probattn.recipes.text_network import TextModel, build_model
+from probattn.recipes.text_settings import SITE, TextSettings
 from probattn.training import load_weights, save_model_folder
 
 _MAX_ROWS = 200
