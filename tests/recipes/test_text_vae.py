@@ -17,7 +17,8 @@ from probattn.recipes.recipe import Run
 from probattn.recipes.text_data import CorpusSettings, load_corpus
 from probattn.recipes.text_eval import evaluate_model, first_sentences, importance_weighted, tally
 from probattn.recipes.text_settings import SITE, TextSettings, Weight, engine_stages
-from probattn.recipes.text_vae import RECIPE, TextTask
+from probattn.recipes.text_task import TextTask
+from probattn.recipes.text_vae import RECIPE
 from probattn.recipes.text_writer import TextWriter
 from probattn.training import Aggressive
 

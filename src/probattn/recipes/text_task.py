@@ -1,0 +1,181 @@
+"""A text model as the training engine sees it: steps, stages, the codebook's updates, validation."""
+
+import json
+import warnings
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from functools import cached_property
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from probattn.core import Bound, Elbo, Evaluation, Mean, fold_seed
+from probattn.data.buckets import TokenBuckets
+from probattn.data.text import TextBatch
+from probattn.metrics import active_units, davam_ppl, elbo_ppl, latent_mutual_information
+from probattn.models import ReadText
+from probattn.nn import Codebook
+from probattn.recipes.text_data import TextCorpus
+from probattn.recipes.text_eval import code_posteriors, tally
+from probattn.recipes.text_network import TextModel, build_model
+from probattn.recipes.text_settings import SITE, TextSettings
+from probattn.training import CollapseWarning, Stage, StepOutput, warn_of_collapse
+
+START_VECTORS = 20
+"""Vectors for each code that k-means starts from."""
+WATCHED = 1000
+"""Validation sentences that active units and mutual information are measured on."""
+
+
+class TextTask:
+    """What the training engine sees of a row."""
+
+    def __init__(self, settings: TextSettings, corpus: TextCorpus, *, plain: Mapping[str, Any] | None = None):
+        self.settings = settings
+        self.corpus = corpus
+        self.plain = {} if plain is None else plain
+        self.warned: set[str] = set()
+        self._model = build_model(settings, corpus.tokenizer.vocabulary_size)
+
+    def identity(self) -> Mapping[str, Any]:
+        """The text, and the settings that training depends on."""
+        sections = {
+            name: self.plain[name] for name in ("network", "latent", "stages", "batch_size") if name in self.plain
+        }
+        return {
+            "text": self.corpus.digest,
+            **{name: json.dumps(value, default=str) for name, value in sections.items()},
+        }
+
+    @property
+    def model(self) -> TextModel:
+        """The network."""
+        return self._model
+
+    @property
+    def codebook(self) -> Codebook | None:
+        """The posterior, where it is one."""
+        latent = self.model.latent
+        posterior = None if latent is None else latent.site.posterior
+        return posterior if isinstance(posterior, Codebook) else None
+
+    @cached_property
+    def buckets(self) -> TokenBuckets:
+        """Batches of sentences with equal lengths."""
+        lengths = self.corpus.encoded["train"].words_lengths
+        return TokenBuckets(
+            lengths,
+            lengths,
+            max_tokens=self.settings.batch_size * max(lengths),
+            max_sentences=self.settings.batch_size,
+            seed=self.settings.corpus.seed,
+        )
+
+    def batches(self, epoch: int) -> Sequence[Tensor]:
+        """Row numbers of every batch of an epoch."""
+        return self.buckets.epoch(epoch)
+
+    def step(self, batch: Tensor, stage: Stage, update: int) -> StepOutput:
+        """Loss in nats per sentence, KL and commitment summed over positions."""
+        if update == 0:
+            self._prepare(stage)
+        text = self.corpus.encoded["train"].batch(batch).to(self.model.device)
+        read = self.model.encode(text.words, text.words_mask, stage.estimators)
+        bound: Bound = Elbo() if stage.bound is None else stage.bound
+        terms = bound(decoded(self.model, read, text), stage.weights_at(update))
+        sentences, tokens = len(batch), int(text.target_mask.sum())
+        logs: dict[str, tuple[Tensor | float, float]] = {
+            "log_lik": (float(terms.log_lik.sum()), tokens),
+            "tokens": (float(tokens), 1.0),
+            **{f"kl_{name}": (float(value.sum()), sentences) for name, value in terms.kl.items()},
+        }
+        loss, cost = terms.loss.sum() / sentences, terms.cost.sum() / sentences
+        parts = {"likelihood": loss - cost, "kl": cost} if float(cost.detach()) != 0.0 else {}
+        return StepOutput(loss=loss, weight=float(sentences), logs=logs, parts=parts, carry=(read, stage.name, update))
+
+    def after_update(self, batch: Tensor, output: StepOutput) -> None:
+        """Move the codebook, in stages that train everything."""
+        book = self.codebook
+        if book is None:
+            return
+        read, stage, update = cast(tuple[ReadText, str, int], output.carry)
+        if read.encoding is None:
+            raise ValueError("a codebook without an encoder cannot be updated")
+        settings = next(one for one in self.settings.stages if one.name == stage)
+        if "*" not in settings.trainable:
+            return
+        vectors = read.encoding[read.mask].detach()
+        index = torch.cdist(vectors, book.codes).argmin(dim=-1)
+        seed = torch.tensor(self.settings.seed, device=vectors.device)
+        book.update_(vectors, index, seed=fold_seed(seed, update))
+
+    def validate(self) -> Mapping[str, float]:
+        """Reconstruction, KL and perplexities on the validation split; what the latent carries."""
+        text = self.corpus.encoded["valid"]
+        found = tally(self.model, text)
+        metrics = {
+            "reconstruction": -found.log_lik / found.sentences,
+            "elbo_ppl": elbo_ppl(found.log_lik - found.kl, found.tokens),
+        }
+        if self.settings.latent is None:
+            return metrics
+        metrics |= {
+            "kl": found.kl / found.sentences,
+            "davam_ppl": davam_ppl(found.log_lik, found.kl_over_positions, found.tokens),
+        }
+        if self.codebook is not None:
+            return {**metrics, "code_perplexity": self.codebook.perplexity}
+        active: dict[str, int | None] = {}
+        if self.settings.latent.scope == "sentence":
+            mean, log_variance = code_posteriors(self.model, text, limit=WATCHED)
+            active[SITE] = active_units(mean)
+            metrics |= {
+                "active_units": float(active[SITE] or 0),
+                "mutual_information": latent_mutual_information(mean, log_variance),
+            }
+        for message in warn_of_collapse({SITE: metrics["kl"]}, active):
+            if SITE not in self.warned:
+                self.warned.add(SITE)
+                warnings.warn(message, CollapseWarning, stacklevel=2)
+        return metrics
+
+    def describe_batch(self, batch: Tensor) -> Mapping[str, Any]:
+        """Row numbers and texts, for the report of a failure."""
+        return {"rows": batch.tolist(), "text": [self.corpus.texts["train"][row] for row in batch.tolist()]}
+
+    def _prepare(self, stage: Stage) -> None:
+        """Before the first step of a stage: draw weights anew that it resets, and start the codebook."""
+        settings = next(one for one in self.settings.stages if one.name == stage.name)
+        for name, module in self.model.named_modules():
+            if any(fnmatchcase(name, pattern) for pattern in settings.resets):
+                _reset(module)
+        book = self.codebook
+        if book is not None and not bool(book.is_started):
+            seed = torch.tensor(self.settings.seed, device=self.model.device)
+            book.start_(self._first_vectors(START_VECTORS * len(book.codes)), seed=seed)
+
+    @torch.no_grad()
+    def _first_vectors(self, count: int) -> Tensor:
+        """(N, Z) encoded vectors of the first batches."""
+        found: list[Tensor] = []
+        for rows in self.batches(0):
+            text = self.corpus.encoded["train"].batch(rows).to(self.model.device)
+            read = self.model.encode(text.words, text.words_mask, {SITE: Mean()})
+            if read.encoding is None:
+                raise ValueError("this network has no encoder")
+            found.append(read.encoding[read.mask])
+            if sum(len(one) for one in found) >= count:
+                break
+        return torch.cat(found)[:count]
+
+
+def decoded(model: TextModel, read: ReadText, text: TextBatch) -> Evaluation:
+    """The model's evaluation of a batch given what it read."""
+    return model.decode(read, target_in=text.target_in, target_out=text.target_out, target_mask=text.target_mask)
+
+
+def _reset(module: nn.Module) -> None:
+    reset = getattr(module, "reset_parameters", None)
+    if callable(reset):
+        reset()
