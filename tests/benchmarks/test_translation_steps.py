@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-import probattn.models.seq2seq
+import probattn.models.recurrence
 from benchmarks.translation_steps import TrainingStep, row_settings, training_steps, typical_batch
 from probattn.kernels import latent_cross_entropy
 from probattn.recipes.translation import TranslationTask
@@ -36,7 +36,7 @@ def test_steps(steps: dict[str, TrainingStep], monkeypatch: pytest.MonkeyPatch) 
         asked.append(skip_below)
         return latent_cross_entropy(*tensors, skip_below=skip_below, **options)
 
-    monkeypatch.setattr(probattn.models.seq2seq, "latent_cross_entropy", spy)
+    monkeypatch.setattr(probattn.models.recurrence, "latent_cross_entropy", spy)
     for name in ("soft", "marginal", "marginal, skipping", "hard-sample, skipping", "bayesian-wc"):
         steps[name]()
         assert asked.pop() == (1e-3 if "skipping" in name else 0.0), name

@@ -115,7 +115,7 @@ CONDITIONALS = {
         needs=frozenset({"target"}),
     ),
     "autoregressive-categorical": Row(
-        lambda: AutoregressiveCategorical(CausalSum(D, C), torch.randn(C, D)),
+        lambda: AutoregressiveCategorical(CausalSum(D, C), torch.randn(C, D), detaches_value=False),
         (B, S, C),
         frozenset({"value"}),
         needs=frozenset({"value"}),

@@ -134,6 +134,7 @@ def test_two_stage_training_attends_later() -> None:
 
 def test_collapse_is_warned_of_once_with_remedies() -> None:
     task = task_of("ved")
+    task.model.eval()  # as the engine does
     assert task.model.code is not None
     with torch.no_grad():
         for parameter in task.model.code.parameters():

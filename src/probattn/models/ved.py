@@ -66,8 +66,9 @@ class DroppedEmbedding(nn.Embedding):
         self.unknown = unknown
 
     def forward(self, words: Tensor) -> Tensor:
-        """(B, T, E) of words (B, T)."""
-        return super().forward(self.dropped(words) if self.training and self.rate > 0.0 else words)
+        """(B, T, E) of words (B, T); the words (B) of a single step are never dropped."""
+        is_dropping = self.training and self.rate > 0.0 and words.dim() == 2
+        return super().forward(self.dropped(words) if is_dropping else words)
 
     def dropped(self, words: Tensor) -> Tensor:
         """(B, T) words, some of them unknown."""
