@@ -219,10 +219,11 @@ def test_settings_that_cannot_work_are_refused() -> None:
 
 def test_own_files_are_split_from_their_end(tmp_path: Path) -> None:
     source, target = tmp_path / "a.txt", tmp_path / "b.txt"
-    source.write_text("".join(f"a b {i}\n" for i in range(40)))
+    source.write_text("".join(f"A b {i}\n" for i in range(40)))
     target.write_text("".join(f"c {i}\n" for i in range(40)))
     corpus = load_corpus(CorpusSettings(name="files", src=source, tgt=target, min_frequency=1))
     assert [len(corpus.texts[split]) for split in ("train", "valid", "test")] == [36, 2, 2]
+    assert corpus.texts["train"].source[0] == "a b 0"  # in lower case, as a trained model reads
     same = load_corpus(CorpusSettings(name="files", src=source, min_frequency=1))
     assert same.texts["test"].source == same.texts["test"].target
     with pytest.raises(ValueError, match="too few"):

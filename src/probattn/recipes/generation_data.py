@@ -12,7 +12,7 @@ from probattn.data.parallel import ParallelText, read_parallel
 from probattn.data.subwords import Subwords
 from probattn.data.truncation import truncated
 from probattn.data.words import train_words
-from probattn.recipes.translation_data import Corpus
+from probattn.recipes.translation_data import Corpus, lowercased
 
 Split = Literal["train", "valid", "test"]
 
@@ -58,8 +58,8 @@ class CorpusSettings:
 
 @lru_cache(maxsize=1)  # all rows of a comparison share it
 def load_corpus(settings: CorpusSettings, words: Subwords | None = None) -> Corpus:
-    """Read or make the text, take its words (unless a trained model's are given) and encode everything."""
-    whole = _texts(settings)
+    """Read or make the text in lower case, take its words (unless a model's are given) and encode everything."""
+    whole = {split: lowercased(text) for split, text in _texts(settings).items()}
     if settings.reconstructs:
         whole = {split: _reconstructed(text.source, text.name) for split, text in whole.items()}
     texts = {
