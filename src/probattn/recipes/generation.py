@@ -6,10 +6,8 @@ The recipes `question_generation`, `dialogue` and `pilot_vae` differ in text and
 
 import json
 import math
-import sys
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ from probattn.core import Elbo
 from probattn.data.buckets import TokenBuckets
 from probattn.metrics import active_units, elbo_ppl, predictive_ppl
 from probattn.models import Ved
+from probattn.recipes.engine_run import announce, train_to_end
 from probattn.recipes.generation_data import load_corpus
 from probattn.recipes.generation_eval import code_posteriors, tally, text_metrics
 from probattn.recipes.generation_run import at_mean, run, with_last_kl
@@ -28,16 +27,7 @@ from probattn.recipes.generator import Generator
 from probattn.recipes.recipe import Run
 from probattn.recipes.results import RowResult
 from probattn.recipes.translation_data import Corpus
-from probattn.training import (
-    CollapseWarning,
-    Stage,
-    StepOutput,
-    Trainer,
-    TrainResult,
-    is_main_process,
-    load_weights,
-    warn_of_collapse,
-)
+from probattn.training import CollapseWarning, Stage, StepOutput, TrainResult, warn_of_collapse
 
 NUM_EXAMPLES = 6
 """Sources whose texts are kept for the report."""
@@ -168,22 +158,9 @@ def train(recipe: str, run_: Run) -> RowResult:
     """Train a row (or go on with it), keep its last model in `model/` and evaluate that on the test split."""
     settings: GenerationSettings = run_.settings
     corpus = load_corpus(settings.corpus)
-    if run_.show_progress and is_main_process():
-        print(corpus, file=sys.stderr)
+    announce(corpus, run_)
     task = GenerationTask(settings, corpus, plain=run_.plain)
-    trainer = Trainer(
-        task,
-        replace(settings.trainer, seed=settings.seed),
-        stages=[task.stage()],
-        output=run_.output,
-        show_progress=run_.show_progress,
-    )
-    result = trainer.run()
-    if not result.is_finished:
-        raise SystemExit(f"the time was up after {result.updates} updates; run the same command again to go on")
-    if not is_main_process():
-        raise SystemExit(0)  # one process evaluates and writes
-    load_weights(task.model, result.best)
+    result = train_to_end(task, run_, settings=settings.trainer, stages=[task.stage()], seed=settings.seed)
     generator = Generator(task.model, corpus.subwords, settings=settings)
     generator.save(run_.output / "model", run_.plain, recipe=recipe)
     metrics = generator.evaluate(corpus)

@@ -7,10 +7,9 @@ A row is a YAML file in `recipes/configs/text_vae/`, a scale one in its folder `
 a run is resumed where it stopped.
 """
 
-import sys
-from dataclasses import replace
 from typing import Any
 
+from probattn.recipes.engine_run import announce, train_to_end
 from probattn.recipes.generation import validation_curves
 from probattn.recipes.recipe import Recipe, Run
 from probattn.recipes.results import RowResult
@@ -20,29 +19,16 @@ from probattn.recipes.text_report import write_report
 from probattn.recipes.text_settings import TextSettings, engine_stages
 from probattn.recipes.text_task import TextTask
 from probattn.recipes.text_writer import TextWriter, load_writer
-from probattn.training import Trainer, TrainResult, is_main_process, load_weights
+from probattn.training import TrainResult
 
 
 def train(run: Run) -> RowResult:
     """Train a row (or go on with it), keep its last model in `model/` and evaluate that on the test split."""
     settings: TextSettings = run.settings
     corpus = load_corpus(settings.corpus)
-    if run.show_progress and is_main_process():
-        print(corpus, file=sys.stderr)
+    announce(corpus, run)
     task = TextTask(settings, corpus, plain=run.plain)
-    trainer = Trainer(
-        task,
-        replace(settings.trainer, seed=settings.seed),
-        stages=engine_stages(settings),
-        output=run.output,
-        show_progress=run.show_progress,
-    )
-    result = trainer.run()
-    if not result.is_finished:
-        raise SystemExit(f"the time was up after {result.updates} updates; run the same command again to go on")
-    if not is_main_process():
-        raise SystemExit(0)  # one process evaluates and writes
-    load_weights(task.model, result.best)
+    result = train_to_end(task, run, settings=settings.trainer, stages=engine_stages(settings), seed=settings.seed)
     writer = TextWriter(task.model, corpus.tokenizer, settings=settings, lengths=corpus.length_counts)
     writer.save(run.output / "model", run.plain)
     metrics = evaluate_model(writer, corpus)

@@ -8,9 +8,7 @@ stopped.
 """
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,7 @@ from probattn.core import Elbo
 from probattn.data.buckets import TokenBuckets
 from probattn.metrics import predictive_ppl
 from probattn.models import Seq2Seq
+from probattn.recipes.engine_run import announce, train_to_end
 from probattn.recipes.recipe import Recipe, Run
 from probattn.recipes.results import RowResult
 from probattn.recipes.translation_data import Corpus, load_corpus
@@ -30,7 +29,7 @@ from probattn.recipes.translation_report import write_report
 from probattn.recipes.translation_run import run as run_model
 from probattn.recipes.translation_settings import TranslationSettings, build_model
 from probattn.recipes.translator import Translator, load_translator
-from probattn.training import Stage, StepOutput, Trainer, TrainResult, is_main_process, load_weights
+from probattn.training import Stage, StepOutput, TrainResult
 
 
 class TranslationTask:
@@ -127,22 +126,9 @@ def train(run: Run) -> RowResult:
     if settings.trainer.select_by not in (None, "ppl"):
         raise ValueError(f"trainer.select_by={settings.trainer.select_by}: a validation gives ppl; use that, or null")
     corpus = load_corpus(settings.corpus)
-    if run.show_progress and is_main_process():
-        print(corpus, file=sys.stderr)
+    announce(corpus, run)
     task = TranslationTask(settings, corpus, plain=run.plain)
-    trainer = Trainer(
-        task,
-        replace(settings.trainer, seed=settings.seed),
-        stages=engine_stages(settings),
-        output=run.output,
-        show_progress=run.show_progress,
-    )
-    result = trainer.run()
-    if not result.is_finished:
-        raise SystemExit(f"the time was up after {result.updates} updates; run the same command again to go on")
-    if not is_main_process():
-        raise SystemExit(0)  # one process evaluates and writes
-    load_weights(task.model, result.best)
+    result = train_to_end(task, run, settings=settings.trainer, stages=engine_stages(settings), seed=settings.seed)
     translator = Translator(task.model, corpus.subwords, settings=settings)
     translator.save(run.output / "model", run.plain)
     metrics = translator.evaluate(corpus)
