@@ -207,6 +207,8 @@ def test_command_line_generates(trained: Path) -> None:
 
 
 def test_settings_that_cannot_work_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"weights.cod: row 'ved' has code"):
+        settings_of("ved", **{"weights.cod": 1})
     with pytest.raises(ValueError, match="share of the training"):
         replace(settings_of("ved"), attention_from=1.0)
     with pytest.raises(ValueError, match="has no end"):

@@ -128,6 +128,10 @@ class GenerationSettings:
     def __post_init__(self) -> None:
         if not 0.0 <= self.attention_from < 1.0:
             raise ValueError(f"attention_from is a share of the training below one, got {self.attention_from}")
+        unknown = sorted(set(self.weights) - set(self.stochastic_sites))
+        if unknown:
+            known = ", ".join(self.stochastic_sites) or "no site with a KL"
+            raise ValueError(f"weights.{unknown[0]}: row '{self.row}' has {known}")
 
     @property
     def stochastic_sites(self) -> tuple[str, ...]:
