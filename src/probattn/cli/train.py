@@ -27,8 +27,9 @@ probattn ls translation/soft                                     all settings of
 The folder of the run then holds result.json, log.jsonl, checkpoints/ and, for translation, model/."""
 
 
-_VERBS = {"translation": "translate", **dict.fromkeys(("question_generation", "dialogue", "pilot_vae"), "generate")}
-"""What a recipe's trained model is used by."""
+_GENERATION = dict.fromkeys(("question_generation", "dialogue", "pilot_vae"), "generate {} < text")
+_USES = {"translation": "translate {} < text", "text_vae": "generate {} --from prior", **_GENERATION}
+"""How a recipe's trained model is used."""
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
@@ -59,7 +60,8 @@ def _run(arguments: Namespace) -> None:
         print(f"{metric:<24} {value:.6g}")
     print(f"Result: {output / 'result.json'}")
     if (output / "model").exists():
-        print(f"Model:  {output / 'model'} (probattn {_VERBS.get(name, 'eval')} {output} < text)")
+        use = f" (probattn {_USES[name].format(output)})" if name in _USES else ""
+        print(f"Model:  {output / 'model'}{use}")
 
 
 COMMAND = Command(
