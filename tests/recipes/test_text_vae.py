@@ -12,6 +12,7 @@ import torch
 
 import probattn
 from probattn.core import Constant, Cyclical, Linear
+from probattn.data.bpe import EOS
 from probattn.nn import Codebook
 from probattn.recipes.recipe import Run
 from probattn.recipes.text_data import CorpusSettings, load_corpus
@@ -172,6 +173,17 @@ def test_a_language_model_has_nothing_to_reconstruct() -> None:
     with pytest.raises(ValueError, match="cannot reconstruct"):
         writer.reconstruct(["a b"])
     assert len(writer.sample(3, length=4, top_p=0.9)) == 3
+
+
+@pytest.mark.parametrize("row", ["vae", "davam-q"])
+def test_one_latent_may_stand_for_the_longest_sentence(row: str) -> None:
+    """A model that never ends a sentence is cut at the length of training sentences, not at that of its one latent."""
+    task = task_of(row)
+    with torch.no_grad():
+        task.model.readout.bias[EOS] = -1e4
+    writer = TextWriter(task.model, task.corpus.tokenizer, settings=task.settings, lengths=[1] * 30)
+    assert [len(text.split()) for text in writer.reconstruct(["the man sleeps ."])] == [40]
+    assert [len(text.split()) for text in writer.interpolate("the man sleeps .", "a dog .", steps=2)] == [40, 40]
 
 
 def test_more_draws_tighten_the_importance_weighted_perplexity() -> None:

@@ -33,6 +33,7 @@ class Codebook(Conditional):
         counts: (C) moving average of how many vectors of a batch chose a code.
         sums: (C, D) moving average of their sum.
         num_updates: () how often it was updated.
+        is_started: () one after `start_`, else zero.
 
     Example:
         >>> book = Codebook(2, 1)

@@ -88,7 +88,7 @@ class TextWriter:
         """
         self._require_latent("reconstruct")
         reads = [self._read(sentence) for sentence in sentences]
-        return [self._written(read, 2 * read.value.shape[2] + 10)[0].text for read in reads]
+        return [self._written(read, self._longest(read.value.shape[2]))[0].text for read in reads]
 
     @torch.no_grad()
     def interpolate(self, first: str, second: str, *, steps: int = 5) -> list[str]:
@@ -106,7 +106,7 @@ class TextWriter:
             length = round((1.0 - share) * len(ends[0]) + share * len(ends[1]))
             mixed = (1.0 - share) * _stretched(ends[0], length) + share * _stretched(ends[1], length)
             read = ReadText.drawn(self._quantised(mixed).unsqueeze(0))
-            texts.append(self._written(read, 2 * length + 10)[0].text)
+            texts.append(self._written(read, self._longest(length))[0].text)
         return texts
 
     def examples(self, corpus: TextCorpus) -> list[dict[str, Any]]:
@@ -138,6 +138,11 @@ class TextWriter:
             .to(self.model.device)
         )
         return self.model.encode(batch.words, batch.words_mask, {SITE: Mean()})
+
+    def _longest(self, positions: int) -> int:
+        """Most words of a text from so many latents; one latent may stand for any sentence that training had."""
+        is_memory = self.settings.latent is not None and self.settings.latent.scope == "memory"
+        return 2 * positions + 10 if is_memory else len(self.lengths) + 10
 
     def _lengths(self, count: int, seed: Tensor) -> Tensor:
         counts = torch.tensor(self.lengths, dtype=torch.float64)
