@@ -14,6 +14,7 @@ import pytest
 
 import probattn
 from probattn import cli
+from probattn.recipes.comparison import FAILURES_FILE
 from probattn.recipes.recipe import Run
 from probattn.recipes.translation import RECIPE, engine_stages, train
 from probattn.recipes.translation_data import CorpusSettings, load_corpus
@@ -132,6 +133,13 @@ def test_a_failing_row_does_not_cost_the_others(files: tuple[Path, Path], tmp_pa
     ):
         cli.main([*words, "--set", *(f"{name}={value}" for name, value in settings.items())])
     assert (tmp_path / "soft-seed0.json").exists()
+    table = (tmp_path / "table.md").read_text()
+    assert "| soft |" in table and "- relaxed-dirichlet, seed 0: 2 stages need at least 2" in table
+    assert (tmp_path / "report.html").exists()
+    assert list(json.loads((tmp_path / FAILURES_FILE).read_text())) == ["relaxed-dirichlet, seed 0"]
+    words.remove("relaxed-dirichlet")
+    cli.main([*words, "--set", *(f"{name}={value}" for name, value in settings.items())])
+    assert not (tmp_path / FAILURES_FILE).exists() and "Failed" not in (tmp_path / "table.md").read_text()
 
 
 def test_a_comparison_with_other_settings_starts_anew(

@@ -30,6 +30,8 @@ from probattn.recipes.recipe import Recipe, Run
 from probattn.recipes.results import RowResult
 from probattn.recipes.storage import ResultStore, write_atomically
 
+FAILURES_FILE = "failures.json"
+"""In a comparison's folder: what went wrong, by row and seed; not there where nothing did."""
 _IS_BUSY = threading.Event()  # whether this worker trains
 _WAS_INTERRUPTED = threading.Event()  # whether this worker was told to stop
 
@@ -99,7 +101,7 @@ def compare(comparison: Comparison, *, workers: int) -> str:
     for row, seed in waiting if comparison.recipe.keeps_runs else ():
         _set_aside_others(comparison.run_folder(row, seed), comparison.fingerprint(row))
     evaluated_with = commit()
-    failures = {}
+    failures: dict[tuple[str, int], Exception] = {}
     for job, outcome in _outcomes(comparison, waiting, workers=workers):
         if isinstance(outcome, Exception):
             failures[job] = outcome
@@ -107,14 +109,30 @@ def compare(comparison: Comparison, *, workers: int) -> str:
         else:
             results[job] = outcome
             comparison.store.add(outcome, _about(comparison, outcome, evaluated_with))
+    ordered = [results[job] for job in comparison.jobs if job in results]
+    text = comparison.recipe.write_report(comparison.recipe.name, ordered, comparison.output) if ordered else ""
+    _note_failures(comparison.output, failures)
     if failures:
+        print(text)
         names = ", ".join(f"{row} (seed {seed})" for row, seed in failures)
         raise RuntimeError(
             f"{len(failures)} of {len(comparison.jobs)} rows failed: {names}. Results of the others are in "
             f"{comparison.output}; the same command runs the rest. First error: {next(iter(failures.values()))}"
         )
-    ordered = [results[job] for job in comparison.jobs]
-    return comparison.recipe.write_report(comparison.recipe.name, ordered, comparison.output)
+    return text
+
+
+def _note_failures(output: Path, failures: Mapping[tuple[str, int], Exception]) -> None:
+    """Say beside the table which rows failed and why, so that nobody takes them for rows that were left out."""
+    path, table = output / FAILURES_FILE, output / "table.md"
+    if not failures:
+        path.unlink(missing_ok=True)
+        return
+    messages = {f"{row}, seed {seed}": str(error) for (row, seed), error in failures.items()}
+    write_atomically(path, json.dumps(messages, indent=1) + "\n")
+    lines = [f"- {job}: {message.splitlines()[0] if message else 'no message'}" for job, message in messages.items()]
+    known = table.read_text() if table.exists() else ""
+    write_atomically(table, "\n".join([known, "Failed, so not in the table:", "", *lines]).lstrip() + "\n")
 
 
 def _outcomes(
