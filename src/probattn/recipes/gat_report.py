@@ -11,11 +11,10 @@ from probattn.recipes.gat_tables import (
     gradient_table,
     uncertainty_table,
 )
-from probattn.recipes.paired import paired_differences
-from probattn.recipes.report import as_markdown
+from probattn.recipes.report import as_markdown, differences_section
 from probattn.recipes.results import RowResult, summarise
 from probattn.recipes.storage import write_atomically
-from probattn.viz import Section, bar_plot, curve_plot, interval_plot, render_page, render_table
+from probattn.viz import Section, bar_plot, curve_plot, render_page, render_table
 
 __all__ = ["write_report"]
 
@@ -90,15 +89,14 @@ def _page(task: str, results: Sequence[RowResult]) -> str:
 
 
 def _differences(results: Sequence[RowResult]) -> Section:
-    series = {}
-    for rule, label in (("gat", "GAT's rule"), ("loss", "lowest loss")):
-        found = paired_differences(results, f"{rule}/clean/mean/accuracy", baseline=BASELINE)
-        series[label] = {row: (100.0 * one.mean, 100.0 * one.half_width) for row, one in found.items()}
-    return Section(
-        "Against plain attention",
-        "Points of accuracy above plain graph attention with the same seeds; bars are 95% intervals. A row that wins "
-        "under one rule only does not win.",
-        interval_plot(series, x=f"accuracy minus {BASELINE} (points)"),
+    rules = {"GAT's rule": "gat", "lowest loss": "loss"}
+    return differences_section(
+        results,
+        {label: f"{rule}/clean/mean/accuracy" for label, rule in rules.items()},
+        baseline=BASELINE,
+        text="Points of accuracy above plain graph attention with the same seeds; bars are 95% intervals. A row that "
+        "wins under one rule only does not win.",
+        x=f"accuracy minus {BASELINE} (points)",
     )
 
 

@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from probattn.recipes.glue_tables import BASELINE, calibration_table, kl_table, main_table, uncertainty_table
-from probattn.recipes.paired import paired_differences
-from probattn.recipes.report import as_markdown
+from probattn.recipes.report import as_markdown, differences_section
 from probattn.recipes.results import RowResult
 from probattn.recipes.storage import write_atomically
-from probattn.viz import Section, curve_plot, interval_plot, render_page, render_table
+from probattn.viz import Section, curve_plot, render_page, render_table
 
 __all__ = ["write_report"]
 
@@ -75,12 +74,10 @@ def _page(task: str, results: Sequence[RowResult]) -> str:
 
 def _differences(results: Sequence[RowResult]) -> Section:
     metric = str(results[0].facts["metric"])
-    series = {}
-    for condition in ("clean", "corrupted"):
-        found = paired_differences(results, f"{condition}/mean/{metric}", baseline=BASELINE)
-        series[condition] = {row: (100.0 * one.mean, 100.0 * one.half_width) for row, one in found.items()}
-    return Section(
-        "Against plain attention",
-        "Points above plain attention with the same seeds; bars are 95% intervals.",
-        interval_plot(series, x=f"{metric} minus {BASELINE} (points)"),
+    return differences_section(
+        results,
+        {condition: f"{condition}/mean/{metric}" for condition in ("clean", "corrupted")},
+        baseline=BASELINE,
+        text="Points above plain attention with the same seeds; bars are 95% intervals.",
+        x=f"{metric} minus {BASELINE} (points)",
     )

@@ -20,7 +20,7 @@ from probattn.recipes.glue_settings import EvaluationSettings, TaskSettings
 from probattn.recipes.glue_span_eval import SpanEvaluator
 from probattn.recipes.glue_windows import encode_questions
 
-__all__ = ["AnswerKind", "ClassKind", "Kind", "Preparation", "ScoreKind", "Splits", "load_task"]
+__all__ = ["AnswerKind", "Kind", "Preparation", "SentenceKind", "Splits", "load_task"]
 
 _CORRUPTION_SEED = 1_000_003  # one for all rows and seeds
 
@@ -90,16 +90,15 @@ def load_task(settings: TaskSettings) -> Kind:
     """
     if settings.name in squad_answers.TASKS:
         return AnswerKind(squad_answers.load(settings.name, may_download=settings.may_download))
-    task = glue.load(settings.name, may_download=settings.may_download)
-    return ScoreKind(task) if task.is_score else ClassKind(task)
+    return SentenceKind(glue.load(settings.name, may_download=settings.may_download))
 
 
 @dataclass(frozen=True)
-class ClassKind:
-    """Which class a sentence, or a pair of them, belongs to.
+class SentenceKind:
+    """Which class a sentence, or a pair of them, belongs to, or how much of something it has.
 
     Attributes:
-        task: Whose targets are classes.
+        task: Whose targets are classes or scores.
     """
 
     task: SentenceTask
@@ -111,57 +110,32 @@ class ClassKind:
 
     @property
     def metric(self) -> str:
-        """Accuracy, or Matthews' correlation."""
+        """Accuracy or Matthews' correlation of classes, Pearson's correlation of scores."""
         return self.task.metric
 
     @property
     def head(self) -> Head:
-        """Logits of the classes from the pooled first token."""
-        options = {"num_labels": self.task.num_classes, "problem_type": "single_label_classification"}
+        """Logits of the classes, or one number, from the pooled first token."""
+        outputs = 1 if self.task.is_score else self.task.num_classes
+        problem = "regression" if self.task.is_score else "single_label_classification"
+        options = {"num_labels": outputs, "problem_type": problem}
         return Head("BertForSequenceClassification", sentences.VOCABULARY, options)
 
     def splits(self, preparation: Preparation) -> Splits:
-        """Inputs with classes."""
-        return _sentence_splits(self.task, preparation)
+        """Inputs with classes or scores."""
+        train = self.task.train
+        if preparation.max_train is not None and preparation.max_train < len(train):
+            train = train.pick(range(preparation.max_train))
+        careless_test = corrupted(self.task.test, preparation.corruption, seed=_CORRUPTION_SEED)
+        encoded = [
+            encode(part, preparation.tokenizer, max_tokens=preparation.max_tokens, is_score=self.task.is_score)
+            for part in (train, self.task.valid, self.task.test, careless_test)
+        ]
+        return Splits(len(train), encoded[0], encoded[1], {"clean": encoded[2], "corrupted": encoded[3]})
 
     def evaluator(self, model: nn.Module, settings: EvaluationSettings) -> Evaluator:
-        """With a temperature."""
-        return ClassEvaluator(model, settings)
-
-
-@dataclass(frozen=True)
-class ScoreKind:
-    """How much of something a sentence, or a pair of them, has.
-
-    Attributes:
-        task: Whose targets are scores.
-    """
-
-    task: SentenceTask
-
-    @property
-    def name(self) -> str:
-        """Of the task."""
-        return self.task.name
-
-    @property
-    def metric(self) -> str:
-        """Pearson's correlation."""
-        return self.task.metric
-
-    @property
-    def head(self) -> Head:
-        """One number from the pooled first token."""
-        options = {"num_labels": 1, "problem_type": "regression"}
-        return Head("BertForSequenceClassification", sentences.VOCABULARY, options)
-
-    def splits(self, preparation: Preparation) -> Splits:
-        """Inputs with scores."""
-        return _sentence_splits(self.task, preparation)
-
-    def evaluator(self, model: nn.Module, settings: EvaluationSettings) -> Evaluator:
-        """With the variance of a Gaussian."""
-        return ScoreEvaluator(model, settings)
+        """With a temperature for classes, with the variance of a Gaussian for scores."""
+        return ScoreEvaluator(model, settings) if self.task.is_score else ClassEvaluator(model, settings)
 
 
 @dataclass(frozen=True)
@@ -202,15 +176,3 @@ class AnswerKind:
     def evaluator(self, model: nn.Module, settings: EvaluationSettings) -> Evaluator:
         """Best spans over all windows."""
         return SpanEvaluator(model, settings)
-
-
-def _sentence_splits(task: SentenceTask, preparation: Preparation) -> Splits:
-    train = task.train
-    if preparation.max_train is not None and preparation.max_train < len(train):
-        train = train.pick(range(preparation.max_train))
-    careless_test = corrupted(task.test, preparation.corruption, seed=_CORRUPTION_SEED)
-    encoded = [
-        encode(part, preparation.tokenizer, max_tokens=preparation.max_tokens, is_score=task.is_score)
-        for part in (train, task.valid, task.test, careless_test)
-    ]
-    return Splits(len(train), encoded[0], encoded[1], {"clean": encoded[2], "corrupted": encoded[3]})

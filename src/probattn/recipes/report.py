@@ -1,12 +1,22 @@
 """Table and HTML report of a comparison."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from probattn.recipes.paired import paired_differences
 from probattn.recipes.results import RowResult, summarise
-from probattn.viz import Section, bar_plot, curve_plot, render_page, render_table, scatter_plot, weights_plot
+from probattn.viz import (
+    Section,
+    bar_plot,
+    curve_plot,
+    interval_plot,
+    render_page,
+    render_table,
+    scatter_plot,
+    weights_plot,
+)
 
 
 @dataclass(frozen=True)
@@ -78,6 +88,25 @@ def table_cells(
             winner = pick(values, key=lambda name: values[name].mean)
             best.append((names.index(winner), j))
     return header, rows, best
+
+
+def differences_section(
+    results: Sequence[RowResult], metrics: Mapping[str, str], *, baseline: str, text: str, x: str
+) -> Section:
+    """Percentage points of every row above a baseline with the same seeds, as a plot with 95% intervals.
+
+    Args:
+        results: Of several seeds.
+        metrics: Names in the results, by label.
+        baseline: A row.
+        text: Below the heading.
+        x: Label of the axis.
+    """
+    series = {}
+    for label, metric in metrics.items():
+        found = paired_differences(results, metric, baseline=baseline)
+        series[label] = {row: (100.0 * one.mean, 100.0 * one.half_width) for row, one in found.items()}
+    return Section("Against plain attention", text, interval_plot(series, x=x))
 
 
 def as_markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
