@@ -13,6 +13,8 @@ COLUMNS: tuple[tuple[str, str, Callable[[Row], str]], ...] = (
     ("ratio", "quartiles", lambda row: f"{row['lower']:.2f} – {row['upper']:.2f}"),
     ("target_ratio", "target", lambda row: f"{row['target_ratio']:g}"),
     ("over_greedy", "over greedy", lambda row: f"{row['over_greedy']:.1f}"),
+    ("over_cached", "over cached", lambda row: f"{row['over_cached']:.1f}"),
+    ("target_over_cached", "target", lambda row: f"{row['target_over_cached']:g}"),
     ("over_sdpa", "over sdpa", lambda row: f"{row['over_sdpa']:.2f}"),
     ("megabytes", "peak MB", lambda row: f"{row['megabytes']:.0f}"),
     ("target_megabytes", "target MB", lambda row: f"{row['target_megabytes']:g}"),

@@ -15,8 +15,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from probattn.core.noise import normal
-
 __all__ = ["CELL", "COLOURS", "DIM", "GRID", "KINDS", "NEIGHBOURS", "SceneObject", "cell_features", "draw_picture"]
 
 GRID = 5
@@ -101,20 +99,22 @@ def cell_features(pictures: Tensor) -> Tensor:
     return (torch.tanh(found) + _PLACE_SHARE * places).flatten(1, 2)
 
 
+def _normal(stream: int, *shape: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(_WEIGHTS_SEED + stream))
+
+
 @cache
 def _noise() -> np.ndarray:
     """(400, 400, 3) normal numbers."""
-    drawn = normal(torch.tensor(_WEIGHTS_SEED), (3, _NOISE_SIDE, _NOISE_SIDE), stream=2)
-    found: np.ndarray = drawn.permute(1, 2, 0).contiguous().numpy()
+    found: np.ndarray = _normal(0, _NOISE_SIDE, _NOISE_SIDE, 3).numpy()
     return found
 
 
 @cache
 def _weights(num_pixels: int) -> tuple[Tensor, Tensor, Tensor]:
     """Fixed random weights: of the own cell, of its neighbours, and of rows and columns."""
-    seed = torch.tensor(_WEIGHTS_SEED)
-    drawn = normal(seed, (1 + len(NEIGHBOURS), num_pixels, DIM)) * (3.0 / num_pixels**0.5)
-    rows, columns = normal(seed, (2, GRID, DIM), stream=1).unbind(0)
+    drawn = _normal(1, 1 + len(NEIGHBOURS), num_pixels, DIM) * (3.0 / num_pixels**0.5)
+    rows, columns = _normal(2, 2, GRID, DIM).unbind(0)
     return drawn[0], drawn[1:], rows.unsqueeze(1) + columns.unsqueeze(0)
 
 

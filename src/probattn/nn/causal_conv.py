@@ -90,14 +90,21 @@ class CausalConvolutions(nn.Module):
 
     def step(self, x: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
         """Output (B, O) of the next position from its input (B, D), and the cache behind it."""
-        x = self.enter(x).unsqueeze(-1)  # (B, W, 1)
+        x = self.enter(x)  # (B, W)
         behind: Cache = []
         for convolution, leave, past in zip(self.convolutions, self.leave, cache, strict=True):
-            window = torch.cat([past, self.dropout(x)], dim=-1)  # (B, W, M)
+            window = torch.cat([past, self.dropout(x).unsqueeze(-1)], dim=-1)  # (B, W, M)
             behind.append(window[:, :, 1:])
-            x = x + leave(_gated(convolution(window)))
-        out: Tensor = self.head(x.squeeze(-1))
+            x = x + _only_position(leave, _gated(_only_position(convolution, window)).unsqueeze(-1))
+        out: Tensor = self.head(x)
         return out, behind
+
+
+def _only_position(convolution: nn.Module, window: Tensor) -> Tensor:
+    """(B, O) of a window (B, W, M) as wide as the kernel: a matrix product takes half the time of a convolution."""
+    if not isinstance(convolution, nn.Conv1d):
+        raise TypeError(f"expected a Conv1d, got {type(convolution).__name__}")
+    return nn.functional.linear(window.flatten(1), convolution.weight.flatten(1), convolution.bias)
 
 
 def _gated(values: Tensor) -> Tensor:

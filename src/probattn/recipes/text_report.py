@@ -1,32 +1,26 @@
-"""Table and HTML report of a comparison of text models."""
+"""Table and HTML report of a comparison of text models, beside DAVAM's Tables II and V."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from probattn.recipes.report import as_markdown
 from probattn.recipes.results import RowResult, summarise
 from probattn.recipes.storage import write_atomically
+from probattn.recipes.text_published import DIVERSITY, PUBLISHED
 from probattn.viz import Section, curve_plot, render_page, render_table
 
-__all__ = ["PUBLISHED", "model_table", "scratch_table", "write_report"]
+__all__ = ["model_table", "scratch_table", "with_position_kl", "write_report"]
 
 Table = tuple[list[str], list[list[str]]]
-
-PUBLISHED: Mapping[str, Mapping[str, Mapping[str, float]]] = {
-    "ptb": {
-        "lstm-lm": {"elbo_ppl": 100.47},
-        "vae": {"reconstruction": 101.27, "davam_ppl": 101.39, "kl": 0.00},
-        "vae-pretraining-fbp": {"reconstruction": 96.91, "davam_ppl": 96.17, "kl": 4.99},
-        "gavam": {"reconstruction": 102.20, "davam_ppl": 105.94, "kl": 0.00},
-        "davam-512": {"reconstruction": 60.16, "davam_ppl": 17.94, "kl": 3.12},
-    }
-}
-"""DAVAM, Table II on PTB; its PPL of latent rows is `davam_ppl`, its KL an average over positions."""
 
 _MODEL = {
     "reconstruction": "Rec",
     "kl": "KL",
+    "kl_position": "KL a position",
     "elbo_ppl": "elbo_ppl",
+    "counted_ppl": "counted_ppl",
     "iw_ppl": "iw_ppl",
     "davam_ppl": "davam_ppl",
     "active_units": "active units",
@@ -39,9 +33,11 @@ _MODEL = {
 _SCRATCH = {"entropy": "entropy", "dist1": "Dist-1", "dist2": "Dist-2", "repetition": "repetition", "words": "words"}
 _TEXT = (
     "Rec is the negative log-likelihood of a sentence given one draw of its latents, KL is summed over positions, both "
-    "in nats per sentence. elbo_ppl counts both and bounds the perplexity; for the language model it is exact. iw_ppl "
-    "has 500 draws. davam_ppl is what that paper publishes: it averages the KL over the positions of a sentence and "
-    "adds it to a summed reconstruction, so it bounds nothing."
+    "in nats per sentence; the paper's KL is that of a position. elbo_ppl counts both; counted_ppl also has the number "
+    "of latents, which tells the length of a sentence, and bounds the perplexity; a language model has both exactly. "
+    "iw_ppl has 500 draws. davam_ppl is what that paper publishes: it averages the KL over the positions of a sentence "
+    "and adds it to a summed reconstruction, so it bounds nothing. Of rows with one Gaussian per sentence the paper "
+    "publishes iw_ppl."
 )
 _SCRATCH_TEXT = (
     "Latents from the prior, words greedily; a language model draws its words. Entropy (nats), Dist-1 and Dist-2 are "
@@ -60,6 +56,7 @@ def write_report(task: str, results: Sequence[RowResult], output: Path) -> str:
 def model_table(results: Sequence[RowResult]) -> Table:
     """Reconstruction, KL and perplexities; the paper's number in brackets where it has one."""
     published = PUBLISHED.get(str(results[0].facts["corpus"]), {})
+    results = [with_position_kl(result) for result in results]
     measured = {name for result in results for name in result.metrics}
     shown = {metric: title for metric, title in _MODEL.items() if metric in measured}
     values = {metric: summarise(results, metric) for metric in shown}
@@ -74,8 +71,23 @@ def model_table(results: Sequence[RowResult]) -> Table:
     return ["row", "seeds", *shown.values()], rows
 
 
+def with_position_kl(result: RowResult) -> RowResult:
+    """The same with the KL averaged over a sentence's positions, which the published perplexity has added.
+
+    Rows with one latent per sentence have no positions to average over; of Gaussian ones the paper does not publish it.
+    """
+    metrics = dict(result.metrics)
+    if result.row.startswith("vae") and result.row != "vae-attn":
+        metrics.pop("davam_ppl", None)
+    elif result.row != "davam-q" and {"davam_ppl", "reconstruction_ppl"} <= metrics.keys():
+        per_token = math.log(metrics["reconstruction_ppl"])
+        tokens = metrics["reconstruction"] / per_token if per_token > 0.0 else 0.0
+        metrics["kl_position"] = tokens * (math.log(metrics["davam_ppl"]) - per_token)
+    return replace(result, metrics=metrics)
+
+
 def scratch_table(results: Sequence[RowResult]) -> Table:
-    """Diversity and repetition of text from scratch, by length."""
+    """Diversity and repetition of text from scratch, by length; the paper's number in brackets where it has one."""
     names = list(dict.fromkeys(result.row for result in results))
     lengths = sorted(
         {int(name.rpartition("_")[2]) for result in results for name in result.metrics if name.startswith("dist1_")}
@@ -83,8 +95,13 @@ def scratch_table(results: Sequence[RowResult]) -> Table:
     rows = []
     for name in names:
         for length in lengths:
-            found = [summarise(results, f"{metric}_{length}").get(name) for metric in _SCRATCH]
-            rows.append([name, str(length), *("-" if one is None else str(one) for one in found)])
+            paper = DIVERSITY.get(name, {}).get(length, {}) if results[0].facts["corpus"] in PUBLISHED else {}
+            cells = []
+            for metric in _SCRATCH:
+                value = summarise(results, f"{metric}_{length}").get(name)
+                known = f" ({paper[metric]:g})" if metric in paper else ""
+                cells.append("-" if value is None else f"{value}{known}")
+            rows.append([name, str(length), *cells])
     return ["row", "length", *_SCRATCH.values()], rows
 
 

@@ -1,0 +1,219 @@
+"""Generated text as training text for a language model of a small corpus (DAVAM, Sec. IV-C.3 and Fig. 3).
+
+    python -m probattn.recipes.text_augmentation --scale generated --output runs/augmentation
+    PROBATTN_DATA=... python -m probattn.recipes.text_augmentation --scale captions --seeds '[0, 1, 2]'
+
+A language model is trained on a small corpus, alone or with 0.5 to 4 times as many generated sentences, and judged by
+its perplexity on held-out captions. Generators: `davam-small` and `lstm-small` saw only the small corpus; `davam-all`
+saw all captions, the small corpus and some 46,000 others, which therefore leak into what it writes; `real` is no
+generator but further captions, the most that augmentation could give. The judged model has the same number of updates
+whatever it is trained on; it and the generators have the weights of their best validation. The words are the most
+frequent ones of all captions, the same in every cell, so that perplexities can be compared. A cell is a JSON file in
+OUTPUT/<scale>; what is there is not trained again, and what was stopped goes on.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from jsonargparse import auto_cli
+
+from probattn.data.text import EncodedSentences
+from probattn.kernels.native import settle
+from probattn.metrics import exact_ppl
+from probattn.recipes.recipe import Run
+from probattn.recipes.report import as_markdown
+from probattn.recipes.text_augmentation_tables import augmentation_table
+from probattn.recipes.text_cells import find_cell, fingerprint, read_cells, store_cell, train_on
+from probattn.recipes.text_data import TextCorpus, load_corpus
+from probattn.recipes.text_eval import tally
+from probattn.recipes.text_vae import RECIPE
+
+__all__ = ["GENERATORS", "STUDIES", "Study", "main"]
+
+Generator = Literal["davam-small", "davam-all", "lstm-small", "real"]
+GENERATORS: tuple[Generator, ...] = ("davam-small", "davam-all", "lstm-small", "real")
+_ROWS = {"davam-small": "davam-128", "davam-all": "davam-128", "lstm-small": "lstm-lm"}
+
+
+@dataclass(frozen=True)
+class Study:
+    """Sizes of the study at a scale."""
+
+    sizes: Sequence[int] = (1000, 2000, 4000)
+    """Sentences of the small corpora, the first ones of the training text."""
+    times: Sequence[float] = (0.5, 1.0, 2.0, 4.0)
+    """Generated sentences for each sentence."""
+    vocabulary_size: int = 4000
+    """Most frequent words of all training text."""
+    test_size: int = 1000
+    """Sentences each for validation and test."""
+    updates: int = 1200
+    """Of the judged language model, and of a generator of the same kind."""
+    davam_updates: int = 2000
+    """Of a generator with codes that sees the small corpus, both stages."""
+    all_updates: int = 4000
+    """Of a generator with codes that sees all text."""
+    validate_every: int = 100
+    """Updates between validations, which choose the weights."""
+    network: Mapping[str, Any] = field(default_factory=dict)
+    """Sizes that differ from the scale's."""
+
+
+STUDIES: Mapping[str, Study] = {
+    "captions": Study(),
+    "generated": Study(
+        sizes=(60,),
+        times=(0.5, 1.0),
+        vocabulary_size=500,
+        test_size=40,
+        updates=20,
+        davam_updates=20,
+        all_updates=20,
+        validate_every=5,
+        network={"embedding_dim": 12, "hidden_dim": 16, "latent_dim": 4, "attention_dim": 8, "prior_channels": 8},
+    ),
+}
+
+
+def main(
+    scale: str = "captions",
+    output: Path = Path("results/text_augmentation"),
+    work: Path = Path("runs/text_augmentation"),
+    sizes: Sequence[int] | None = None,
+    generators: Sequence[Generator] = GENERATORS,
+    seeds: Sequence[int] = (0,),
+) -> None:
+    """Train what is not there yet, and print the table.
+
+    Args:
+        scale: captions, or generated to see that it runs.
+        output: Folder of the results.
+        work: Folder of checkpoints and generated text.
+        sizes: Some of the study's small corpora; all by default.
+        generators: Some of davam-small, davam-all, lstm-small, real.
+        seeds: Of weights and noise; the small corpora are the same.
+    """
+    if scale not in STUDIES:
+        raise SystemExit(f"there are the scales {list(STUDIES)}, got '{scale}'")
+    torch.set_num_threads(1)
+    settle()
+    study = STUDIES[scale]
+    for seed in seeds:
+        bench = Bench(scale, study, work=work / scale, seed=seed)
+        for size in study.sizes if sizes is None else sizes:
+            bench.judge(size, None, 0.0, output / scale)
+            for generator in generators:
+                for times in study.times:
+                    bench.judge(size, generator, times, output / scale)
+    print(as_markdown(*augmentation_table(read_cells(output / scale))))
+
+
+@dataclass(frozen=True)
+class Bench:
+    """The text of a study and what is trained on it, with one seed."""
+
+    scale: str
+    study: Study
+    work: Path
+    seed: int
+
+    @cached_property
+    def whole(self) -> TextCorpus:
+        """All text, with the words that every cell uses."""
+        own = {"corpus.vocabulary_size": self.study.vocabulary_size, "corpus.test_size": self.study.test_size}
+        settings, _ = RECIPE.load(RECIPE.configs("lstm-lm", self.scale), own)
+        return load_corpus(settings.corpus)
+
+    def judge(self, size: int, generator: Generator | None, times: float, folder: Path) -> None:
+        """Train a language model on a small corpus and generated text, unless its file is there."""
+        name = f"{size}-{generator or 'none'}-{times:g}-seed{self.seed}"
+        path = folder / f"{name}.json"
+        mark = fingerprint(asdict(self.study), self.scale, name, self.whole.digest, *self._plain(generator))
+        if find_cell(path, mark) is not None:
+            return
+        added = self._added(size, generator, round(times * size)) if generator is not None else ()
+        corpus = self._corpus((*self.whole.texts["train"][:size], *added))
+        run = self._run("lstm-lm", self.work / f"{name}-{mark[:8]}", self.study.updates)
+        writer, result = train_on(corpus, run)
+        found = tally(writer.model, corpus.encoded["test"])
+        record = {
+            "size": size,
+            "generator": generator or "none",
+            "times": times,
+            "seed": self.seed,
+            "scale": self.scale,
+            "study": asdict(self.study),
+            "test_ppl": exact_ppl(found.log_lik, found.tokens),
+            "valid_ppl": result.best_value,
+            "sentences": len(corpus.texts["train"]),
+            "updates": result.updates,
+            "epochs": result.epochs,
+            "seconds": result.train_seconds,
+            "new": _share_new(added, self.whole.texts["train"][:size]),
+            "leaked": _share_new(added, (*self.whole.texts["valid"], *self.whole.texts["test"]), is_inside=True),
+            "examples": list(added[:5]),
+        }
+        store_cell(path, mark, record)
+        print(f"{name}: test perplexity {record['test_ppl']:.2f}")
+
+    def _added(self, size: int, generator: Generator, count: int) -> tuple[str, ...]:
+        """Further sentences: those of fewer times are the first of those of more."""
+        if generator == "real":
+            return self.whole.texts["train"][size : size + count]
+        most = round(max(self.study.times) * max(self.study.sizes if generator == "davam-all" else (size,)))
+        name = f"{generator}-{'all' if generator == 'davam-all' else size}-seed{self.seed}"
+        mark = fingerprint(asdict(self.study), self.whole.digest, *self._plain(generator))[:8]
+        path = self.work / f"{name}-{mark}.txt"
+        if not path.exists():
+            seen = self.whole.texts["train"] if generator == "davam-all" else self.whole.texts["train"][:size]
+            updates = {"davam-small": self.study.davam_updates, "davam-all": self.study.all_updates}.get(
+                generator, self.study.updates
+            )
+            writer, _ = train_on(self._corpus(seen), self._run(_ROWS[generator], path.with_suffix(""), updates))
+            texts = [one.text for one in writer.sample(most, seed=self.seed)]
+            path.write_text("\n".join(texts) + "\n", encoding="utf-8")
+        lines = path.read_text(encoding="utf-8").split("\n")[:count]
+        return tuple(line for line in lines if line.split())
+
+    def _corpus(self, train: Sequence[str]) -> TextCorpus:
+        """The same words and held-out text with other training text."""
+        encoded = EncodedSentences.from_lines(train, self.whole.tokenizer, name="the training text of a cell")
+        return replace(
+            self.whole,
+            texts={**self.whole.texts, "train": tuple(train)},
+            encoded={**self.whole.encoded, "train": encoded},
+        )
+
+    def _run(self, row: str, folder: Path, updates: int) -> Run:
+        overrides: dict[str, Any] = {
+            "updates": updates,
+            "trainer.select_by": "elbo_ppl",  # of the last stage, which trains the prior where there are codes
+            "trainer.validate_every": self.study.validate_every,
+            "trainer.warmup_updates": updates // 20,
+            "trainer.kl_gradient_every": 0,
+            "trainer.tensorboard": "false",
+            "seed": self.seed,
+            **{f"network.{name}": value for name, value in self.study.network.items()},
+        }
+        settings, plain = RECIPE.load(RECIPE.configs(row, self.scale), overrides)
+        return Run(settings, plain, folder, show_progress=False)
+
+    def _plain(self, generator: Generator | None) -> list[Mapping[str, Any]]:
+        """Settings that a cell depends on."""
+        rows = ["lstm-lm", *([_ROWS[generator]] if generator in _ROWS else [])]
+        return [self._run(row, Path(), self.study.updates).plain for row in rows]
+
+
+def _share_new(texts: Sequence[str], known: Sequence[str], *, is_inside: bool = False) -> float:
+    """Share of texts that are not among known ones, or that are."""
+    have = set(known)
+    inside = sum(text in have for text in texts) / max(1, len(texts))
+    return inside if is_inside else 1.0 - inside
+
+
+if __name__ == "__main__":
+    auto_cli(main, as_positional=False)

@@ -1,0 +1,59 @@
+"""Cells of a study of text models: one JSON file each, which a stopped study goes on with."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from probattn import __version__
+from probattn.recipes.engine_run import train_to_end
+from probattn.recipes.provenance import commit
+from probattn.recipes.recipe import Run
+from probattn.recipes.storage import write_atomically
+from probattn.recipes.text_data import TextCorpus
+from probattn.recipes.text_settings import TextSettings, engine_stages
+from probattn.recipes.text_task import TextTask
+from probattn.recipes.text_writer import TextWriter
+from probattn.training import TrainResult
+
+__all__ = ["find_cell", "fingerprint", "read_cells", "store_cell", "train_on"]
+
+
+def fingerprint(*parts: Any) -> str:
+    """Changes when plain data, or the version, does.
+
+    Example:
+        >>> fingerprint({"updates": 10}) == fingerprint({"updates": 11})
+        False
+    """
+    text = json.dumps([*parts, __version__], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def find_cell(path: Path, mark: str) -> dict[str, Any] | None:
+    """The record in a file, if it is there and was made with the settings of this fingerprint."""
+    if not path.exists():
+        return None
+    record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return record if record.get("fingerprint") == mark else None
+
+
+def store_cell(path: Path, mark: str, record: Mapping[str, Any]) -> dict[str, Any]:
+    """Write a record with its fingerprint and the code that made it."""
+    whole = {"fingerprint": mark, "commit": commit(), "version": __version__, **record}
+    write_atomically(path, json.dumps(whole, indent=1) + "\n")
+    return whole
+
+
+def read_cells(folder: Path) -> list[dict[str, Any]]:
+    """All records of a folder, by file name; none where there is no folder."""
+    return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
+
+
+def train_on(corpus: TextCorpus, run: Run) -> tuple[TextWriter, TrainResult]:
+    """Train a row on a corpus of any origin, or go on with it; the chosen weights are in the writer."""
+    settings: TextSettings = run.settings
+    task = TextTask(settings, corpus, plain=run.plain)
+    result = train_to_end(task, run, settings=settings.trainer, stages=engine_stages(settings), seed=settings.seed)
+    return TextWriter(task.model, corpus.tokenizer, settings=settings, lengths=corpus.length_counts), result

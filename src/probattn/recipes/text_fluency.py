@@ -1,0 +1,214 @@
+"""Fluency of text from scratch, by a language model that is not its generator, beside DAVAM's Tables IV and V."""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from probattn.core import Elbo
+from probattn.data.text import EncodedSentences
+from probattn.loading import load
+from probattn.metrics import corpus_distinct, corpus_unigram_entropy, repetition
+from probattn.metrics.fluency import Scorer, TextScore, fluency, smollm2
+from probattn.recipes.provenance import commit, trained_with
+from probattn.recipes.report import as_markdown
+from probattn.recipes.storage import write_atomically
+from probattn.recipes.text_data import load_corpus
+from probattn.recipes.text_eval import batches_of
+from probattn.recipes.text_published import DIVERSITY, PUBLISHED, QUALITY
+from probattn.recipes.text_writer import TextWriter
+
+__all__ = ["LanguageModelScorer", "Sampling", "fluency_table", "measure", "open_scorer", "store"]
+
+FOLDER = "fluency"
+HELD_OUT = "held-out text"
+NUM_EXAMPLES = 5
+SLACK = 2
+"""Held-out sentences of a length may have so many words more or fewer."""
+FEWEST = 10
+"""Held-out sentences of a length; with fewer there is no line for them."""
+
+Table = tuple[list[str], list[list[str]]]
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How texts are drawn."""
+
+    lengths: Sequence[int] = (10, 20, 30, 40, 50)
+    """Words, where latents stand for words; most words else."""
+    num_samples: int = 100
+    """Of each length; the paper has 100."""
+    temperature: float = 1.0
+    """Of codes, or of a language model's words."""
+    top_p: float = 1.0
+    """Of the same."""
+    seed: int = 0
+    """Of the draws."""
+
+    def __post_init__(self) -> None:
+        if self.num_samples < 1 or not self.lengths or min(self.lengths) < 1:
+            raise ValueError(f"wanted lengths and num_samples of at least 1, got {self.lengths} and {self.num_samples}")
+
+
+class LanguageModelScorer:
+    """A trained row `lstm-lm` as a scorer: its words, and the end of the sentence.
+
+    Args:
+        writer: The model.
+        folder: Where it came from.
+
+    Raises:
+        ValueError: If the model has a latent.
+    """
+
+    def __init__(self, writer: TextWriter, folder: Path):
+        if writer.settings.latent is not None:
+            raise ValueError(
+                f"a scorer gives exact probabilities, but row '{writer.settings.row}' in {folder} has a latent; name a "
+                "model of text_vae/lstm-lm"
+            )
+        self.writer = writer
+        self.folder = folder
+
+    @property
+    def name(self) -> str:
+        """Row, corpus and seed."""
+        settings = self.writer.settings
+        return f"{settings.row}-{settings.corpus.name}-seed{settings.seed}"
+
+    @torch.no_grad()
+    def score(self, texts: Sequence[str]) -> list[TextScore]:
+        """One score for each text; words that the model does not know count as its unknown word."""
+        lines = [text.lower() if self.writer.settings.corpus.lowercase else text for text in texts]
+        encoded = EncodedSentences.from_lines(lines, self.writer.tokenizer, name="generated texts")
+        model, found = self.writer.model, {}
+        for batch in batches_of(encoded):
+            moved = batch.to(model.device)
+            read = model.encode(moved.words, moved.words_mask, {})
+            evaluation = model.decode(
+                read, target_in=moved.target_in, target_out=moved.target_out, target_mask=moved.target_mask
+            )
+            log_probs, tokens = Elbo()(evaluation).log_lik, moved.target_mask.sum(dim=-1)
+            for row, log_prob, count in zip(batch.index.tolist(), log_probs.tolist(), tokens.tolist(), strict=True):
+                found[row] = TextScore(log_prob, count)
+        return [found[row] for row in range(len(texts))]
+
+
+def open_scorer(name: str) -> Scorer:
+    """The scorer `smollm2`, or the language model in a folder."""
+    if name == "smollm2" and not Path(name).is_dir():
+        return smollm2()
+    writer = load(name)
+    if not isinstance(writer, TextWriter):
+        raise ValueError(f"{name} holds no text model, but a {type(writer).__name__}; name a model of text_vae/lstm-lm")
+    return LanguageModelScorer(writer, Path(name))
+
+
+def measure(run: Path, scorer: Scorer, sampling: Sampling) -> dict[str, Any]:
+    """Draw texts from a trained model, and judge them and held-out sentences of the same lengths.
+
+    Raises:
+        ValueError: If the folder holds another kind of model, or the scorer is the generator.
+    """
+    writer = load(run)
+    if not isinstance(writer, TextWriter):
+        raise ValueError(f"{run} holds no text model, but a {type(writer).__name__}; name a run of text_vae")
+    if isinstance(scorer, LanguageModelScorer) and _is_same(writer, scorer.writer):
+        raise ValueError(f"{run} would judge its own texts; take a language model of another seed as the scorer")
+    found, held_out, examples = {}, {}, {}
+    for length in sampling.lengths:
+        drawn = writer.sample(
+            sampling.num_samples,
+            length=length,
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            seed=sampling.seed,
+        )
+        texts = [one.text for one in drawn]
+        found[str(length)] = judged(texts, scorer)
+        examples[str(length)] = texts[:NUM_EXAMPLES]
+        real = _held_out(writer, length, sampling.num_samples)
+        if len(real) >= min(FEWEST, sampling.num_samples):
+            held_out[str(length)] = judged(real, scorer)
+    return {
+        "row": writer.settings.row,
+        "seed": writer.settings.seed,
+        "corpus": writer.settings.corpus.name,
+        "scorer": scorer.name,
+        "sampling": asdict(sampling),
+        "commit": commit(),
+        "trained_with": trained_with(run),
+        "lengths": found,
+        "held_out": held_out,
+        "examples": examples,
+    }
+
+
+def judged(texts: Sequence[str], scorer: Scorer) -> dict[str, float]:
+    """Fluency, diversity and repetition of texts."""
+    return {
+        **asdict(fluency(texts, scorer)),
+        "entropy": corpus_unigram_entropy(texts),
+        "dist1": corpus_distinct(texts, 1),
+        "dist2": corpus_distinct(texts, 2),
+        "repetition": repetition(texts, 2),
+        "words": sum(len(text.split()) for text in texts) / len(texts),
+    }
+
+
+def store(record: Mapping[str, Any], folder: Path) -> Path:
+    """Write a record as JSON; the file is named after the row, the seed and the scorer."""
+    scorer = "".join(letter if letter.isalnum() or letter == "-" else "_" for letter in str(record["scorer"]))
+    path = folder / f"{record['row']}-seed{record['seed']}-{scorer}.json"
+    write_atomically(path, json.dumps(record, indent=1) + "\n")
+    return path
+
+
+def fluency_table(records: Sequence[Mapping[str, Any]]) -> Table:
+    """A line for each row and length, the paper's numbers in brackets on its corpora; held-out text last."""
+    header = ["row", "length", "fluency_ppl", "nats a token", "entropy", "Dist-1", "Dist-2", "repetition", "words"]
+    rows = []
+    for record in records:
+        name = record["row"] if record["seed"] == 0 else f"{record['row']}, seed {record['seed']}"
+        for length, values in record["lengths"].items():
+            row = record["row"] if record["corpus"] in PUBLISHED else ""
+            rows.append([name, length, *_cells(values, row, int(length))])
+    widest = max(records, key=lambda record: len(record["held_out"]))
+    rows += [[HELD_OUT, length, *_cells(values, "", 0)] for length, values in widest["held_out"].items()]
+    return header, rows
+
+
+def table_text(records: Sequence[Mapping[str, Any]]) -> str:
+    """The table, with the scorer above it."""
+    return f"Scorer: {records[0]['scorer']}\n\n{as_markdown(*fluency_table(records))}"
+
+
+def _cells(values: Mapping[str, float], row: str, length: int) -> list[str]:
+    quality, diversity = QUALITY.get(row, {}).get(length), DIVERSITY.get(row, {}).get(length, {})
+    nats = f"{values['nats']:.2f} ± {values['nats_spread']:.2f}"
+    cells = [f"{values['fluency_ppl']:.1f}", nats + (f" ({quality[0]:g} ± {quality[1]:g})" if quality else "")]
+    for name, digits in (("entropy", 2), ("dist1", 3), ("dist2", 3)):
+        paper = f" ({diversity[name]:g})" if name in diversity else ""
+        cells.append(f"{values[name]:.{digits}f}{paper}")
+    return [*cells, f"{values['repetition']:.3f}", f"{values['words']:.1f}"]
+
+
+def _held_out(writer: TextWriter, length: int, count: int) -> list[str]:
+    """Test sentences of about a length, as the model's words; none where the corpus is not to be had."""
+    try:
+        corpus = load_corpus(writer.settings.corpus, writer.tokenizer)
+    except (FileNotFoundError, ValueError) as error:
+        print(f"no held-out text to compare with: {error}", file=sys.stderr)
+        return []
+    fitting = (text for text in corpus.texts["test"] if abs(len(text.split()) - length) <= SLACK)
+    return list(fitting)[:count]
+
+
+def _is_same(one: TextWriter, other: TextWriter) -> bool:
+    mine, theirs = one.model.state_dict(), other.model.state_dict()
+    return mine.keys() == theirs.keys() and all(torch.equal(mine[name], theirs[name]) for name in mine)

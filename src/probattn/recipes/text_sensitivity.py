@@ -1,0 +1,174 @@
+"""Sensitivity of DAVAM to the number of codes, the weight of commitment and the width of codes (its Fig. 4 a-c).
+
+    python -m probattn.recipes.text_sensitivity --scale generated --output runs/sensitivity
+    PROBATTN_DATA=... python -m probattn.recipes.text_sensitivity --scale ptb
+
+Row davam-512 with one setting changed at a time, on 10,000 sentences of PTB (the paper: on Yahoo). Every value is a
+JSON file in OUTPUT/<scale>; a value that is there is not trained again, and a stopped one goes on.
+
+    --axes '[codes]' --seeds '[0, 1]'    # one axis alone, two seeds
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from jsonargparse import auto_cli
+
+from probattn.kernels.native import settle
+from probattn.recipes.provenance import note_commit
+from probattn.recipes.recipe import Run
+from probattn.recipes.report import as_markdown
+from probattn.recipes.text_cells import find_cell, fingerprint, read_cells, store_cell
+from probattn.recipes.text_vae import RECIPE
+
+__all__ = ["AXES", "Axis", "main", "sensitivity_table"]
+
+ROW = "davam-512"
+KEPT = (
+    "reconstruction",
+    "kl",
+    "elbo_ppl",
+    "davam_ppl",
+    "reconstruction_ppl",
+    "code_perplexity",
+    "codes_used",
+    "train_seconds",
+)
+SCALES: Mapping[str, Mapping[str, Any]] = {
+    "ptb": {
+        "corpus.train_size": 10_000,
+        "corpus.test_size": 1000,
+        "updates": 1500,
+        "trainer.validate_every": 150,
+        "trainer.warmup_updates": 100,
+        "sampling": "{num_samples: 50, lengths: [20]}",
+    },
+    "generated": {"sampling": "{num_samples: 10, lengths: [5]}"},
+}
+"""What differs from the row's settings at a scale: about five epochs of a quarter of PTB."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A setting that is changed.
+
+    Attributes:
+        title: In tables and plots.
+        values: Which it takes; the row's own is among them.
+        own: The row's own.
+    """
+
+    title: str
+    values: tuple[float, ...]
+    own: float
+
+
+AXES: Mapping[str, Axis] = {
+    "codes": Axis("K", (128, 256, 512, 1024), 512),
+    "beta": Axis("beta_max", (0.1, 0.2, 0.5, 1, 5, 10, 20), 5),
+    "width": Axis("code dimension", (8, 16, 32, 64, 128, 256), 32),
+}
+"""The paper's values."""
+OWN = {"latent.num_codes": 512, "network.latent_dim": 32}
+"""What is not changed, at every scale; the commitment's weight is in the row."""
+
+
+def main(
+    scale: str = "ptb",
+    output: Path = Path("results/text_sensitivity"),
+    work: Path = Path("runs/text_sensitivity"),
+    axes: Sequence[str] = tuple(AXES),
+    values: Sequence[float] | None = None,
+    seeds: Sequence[int] = (0,),
+    overrides: Mapping[str, Any] | None = None,
+) -> None:
+    """Train the row once for each value of each axis, and print the table.
+
+    Args:
+        scale: ptb, or generated to see that it runs.
+        output: Folder of the results.
+        work: Folder of checkpoints.
+        axes: Some of codes, beta, width.
+        values: Instead of the paper's, for one axis.
+        seeds: Of weights and noise.
+        overrides: Further settings of the row.
+    """
+    unknown = sorted(set(axes) - set(AXES))
+    if unknown or scale not in SCALES:
+        raise SystemExit(f"there are the axes {list(AXES)} and the scales {list(SCALES)}, got {unknown} and '{scale}'")
+    if values is not None and len(axes) != 1:
+        raise SystemExit(f"--values are those of one axis, got the axes {list(axes)}; name one with --axes")
+    torch.set_num_threads(1)
+    settle()
+    for seed in seeds:
+        for axis in axes:
+            for value in AXES[axis].values if values is None else values:
+                _cell(scale, axis, value, seed=seed, folders=(output / scale, work / scale), overrides=overrides or {})
+    print(as_markdown(*sensitivity_table(read_cells(output / scale))))
+
+
+def changes(scale: str, axis: str, value: float) -> dict[str, Any]:
+    """The settings of a value, as overrides of the row."""
+    if axis == "codes":
+        return {"latent.num_codes": int(value)}
+    if axis == "width":
+        return {"network.latent_dim": int(value)}
+    _, plain = RECIPE.load(RECIPE.configs(ROW, scale), {})
+    stages = [dict(stage) for stage in plain["stages"]]
+    commitment = dict(stages[0]["commitment"])
+    stages[0]["commitment"] = {**commitment, "start": min(commitment["start"], value), "end": value}
+    return {"stages": json.dumps(stages)}
+
+
+def sensitivity_table(records: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """A line for each value of each axis and seed."""
+    header = ["setting", "value", "seed", "Rec", "KL", "elbo_ppl", "davam_ppl", "code perplexity", "codes used"]
+    rows = []
+    for axis in AXES:
+        for record in sorted(of_axis(records, axis), key=lambda one: (one["value"], one["seed"])):
+            found = record["metrics"]
+            numbers = [f"{found[name]:.2f}" for name in ("reconstruction", "kl", "elbo_ppl", "davam_ppl")]
+            counts = [f"{found['code_perplexity']:.0f}", f"{found['codes_used']:.0f}"]
+            rows.append([AXES[axis].title, f"{record['value']:g}", str(record["seed"]), *numbers, *counts])
+    return header, rows
+
+
+def of_axis(records: Sequence[Mapping[str, Any]], axis: str) -> list[Mapping[str, Any]]:
+    """The records of an axis; the row's own value belongs to all axes, though it is trained once."""
+    own = [{**one, "value": AXES[axis].own} for one in records if one["axis"] == "own"]
+    return [*(one for one in records if one["axis"] == axis), *own]
+
+
+def _cell(
+    scale: str, axis: str, value: float, *, seed: int, folders: tuple[Path, Path], overrides: Mapping[str, Any]
+) -> None:
+    """Train one value, unless its file is there."""
+    is_own = value == AXES[axis].own
+    changed = {**SCALES[scale], **OWN, **({} if is_own else changes(scale, axis, value)), **overrides, "seed": seed}
+    settings, plain = RECIPE.load(RECIPE.configs(ROW, scale), changed)
+    name = f"own-seed{seed}" if is_own else f"{axis}-{value:g}-seed{seed}"
+    path, mark = folders[0] / f"{name}.json", fingerprint(plain)
+    if find_cell(path, mark) is not None:
+        return
+    run = folders[1] / f"{name}-{mark[:8]}"
+    note_commit(run)
+    result = RECIPE.train(Run(settings, plain, run, show_progress=False))
+    record = {
+        "axis": "own" if is_own else axis,
+        "value": value,
+        "seed": seed,
+        "scale": scale,
+        "facts": {**result.facts, "train_size": settings.corpus.train_size},
+        "metrics": {metric: result.metrics[metric] for metric in KEPT},
+        "curves": {metric: result.curves[metric] for metric in ("reconstruction", "kl", "code_perplexity")},
+    }
+    store_cell(path, mark, record)
+    print(f"{name}: Rec {result.metrics['reconstruction']:.2f}, KL {result.metrics['kl']:.2f}")
+
+
+if __name__ == "__main__":
+    auto_cli(main, as_positional=False)

@@ -1,0 +1,96 @@
+"""Fluency of trained text models by another language model, on generated sentences."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import probattn
+from probattn.cli import main
+from probattn.recipes.recipe import Run
+from probattn.recipes.text_data import load_corpus
+from probattn.recipes.text_eval import tally
+from probattn.recipes.text_fluency import LanguageModelScorer, Sampling, fluency_table, measure, open_scorer, store
+from probattn.recipes.text_vae import RECIPE
+
+TINY = {
+    "updates": 6,
+    "batch_size": 16,
+    "network": "{embedding_dim: 12, hidden_dim: 16, latent_dim: 4, attention_dim: 8, prior_channels: 8, prior_layers: 2}",  # noqa: E501
+    "corpus.train_size": 120,
+    "corpus.test_size": 40,
+    "sampling": "{num_samples: 3, lengths: [4]}",
+    "trainer.validate_every": 6,
+}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("comparison") / "runs"
+    for row, seed in (("davam-128", 0), ("lstm-lm", 0)):
+        overrides = {**TINY, "seed": seed} | ({"latent.num_codes": 16} if row == "davam-128" else {})
+        settings, plain = RECIPE.load(RECIPE.configs(row, "generated"), overrides)
+        RECIPE.train(Run(settings, plain, folder / f"{row}-seed{seed}", show_progress=False))
+    return folder
+
+
+def test_the_language_model_scores_as_its_evaluation_does(runs: Path) -> None:
+    scorer = open_scorer(str(runs / "lstm-lm-seed0"))
+    assert isinstance(scorer, LanguageModelScorer) and scorer.name == "lstm-lm-generated-seed0"
+    writer = probattn.load(runs / "lstm-lm-seed0")
+    corpus = load_corpus(writer.settings.corpus, writer.tokenizer)
+    scores = scorer.score(list(corpus.texts["test"]))
+    found = tally(writer.model, corpus.encoded["test"])
+    assert sum(one.log_prob for one in scores) == pytest.approx(found.log_lik, rel=1e-5)
+    assert sum(one.tokens for one in scores) == found.tokens
+    text = corpus.texts["test"][3]
+    assert scorer.score([text])[0].log_prob == pytest.approx(scores[3].log_prob, rel=1e-4)
+
+
+def test_command_writes_beside_the_results_and_prints_a_table(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--scorer", str(runs / "lstm-lm-seed0"), "--lengths", "5", "8", "--num_samples", "6"]
+    main(["fluency", str(runs / "davam-128-seed0"), *words])
+    printed = capsys.readouterr().out
+    assert "Scorer: lstm-lm-generated-seed0" in printed and "held-out text" in printed
+    (path,) = (runs.parent / "fluency").glob("*.json")
+    assert path.name == "davam-128-seed0-lstm-lm-generated-seed0.json"
+    record = json.loads(path.read_text())
+    assert list(record["lengths"]) == ["5", "8"] and record["sampling"]["num_samples"] == 6
+    assert record["lengths"]["5"]["fluency_ppl"] > 1.0 and len(record["examples"]["5"]) == 5
+    again = measure(runs / "davam-128-seed0", open_scorer(words[1]), Sampling(lengths=(5, 8), num_samples=6))
+    assert again["lengths"] == record["lengths"]
+
+
+def test_table_has_the_papers_numbers_in_brackets(tmp_path: Path) -> None:
+    values = {"fluency_ppl": 50.0, "nats": 3.9, "nats_spread": 0.5, "entropy": 5.0, "dist1": 0.3, "dist2": 0.8}
+    values |= {"repetition": 0.1, "words": 10.0, "empty": 0.0}
+    record = {
+        "row": "davam-512",
+        "seed": 0,
+        "scorer": "x y",
+        "corpus": "yahoo",
+        "lengths": {"10": values},
+        "held_out": {"10": values},
+    }
+    _, rows = fluency_table([record])
+    assert rows[0][:7] == [
+        "davam-512",
+        "10",
+        "50.0",
+        "3.90 ± 0.50 (6.58 ± 1.17)",
+        "5.00 (5)",
+        "0.300 (0.366)",
+        "0.800 (0.844)",
+    ]
+    assert rows[1][:4] == ["held-out text", "10", "50.0", "3.90 ± 0.50"]
+    assert fluency_table([{**record, "corpus": "generated"}])[1][0][3] == "3.90 ± 0.50"
+    assert store(record, tmp_path).name == "davam-512-seed0-x_y.json"
+
+
+def test_wrong_scorers_are_refused(runs: Path) -> None:
+    with pytest.raises(ValueError, match="has a latent"):
+        open_scorer(str(runs / "davam-128-seed0"))
+    with pytest.raises(ValueError, match="would judge its own texts"):
+        measure(runs / "lstm-lm-seed0", open_scorer(str(runs / "lstm-lm-seed0")), Sampling(lengths=(5,), num_samples=2))
+    with pytest.raises(ValueError, match="at least 1"):
+        Sampling(lengths=(0,))

@@ -1,0 +1,166 @@
+"""Studies of text models: cells are trained once, tables and verdicts say what the records say."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from probattn.recipes import text_augmentation, text_sensitivity
+from probattn.recipes.results import RowResult
+from probattn.recipes.text_augmentation import Study
+from probattn.recipes.text_augmentation_tables import augmentation_table, verdicts
+from probattn.recipes.text_cells import find_cell, fingerprint, store_cell
+from probattn.recipes.text_pages import augmentation_page, claims, comparison_page, sensitivity_page
+from probattn.recipes.text_published import PUBLISHED
+from probattn.recipes.text_report import model_table, scratch_table, with_position_kl
+
+pytest.importorskip("matplotlib")
+
+TINY = {
+    "updates": 4,
+    "batch_size": 8,
+    "network.embedding_dim": 8,
+    "network.hidden_dim": 8,
+    "network.attention_dim": 8,
+    "network.prior_channels": 8,
+    "network.prior_layers": 1,
+    "corpus.train_size": 60,
+    "corpus.test_size": 10,
+    "trainer.validate_every": 2,
+}
+
+
+def test_sensitivity_trains_each_value_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def run(*values: float) -> str:
+        text_sensitivity.main(
+            "generated",
+            output=tmp_path / "out",
+            work=tmp_path / "work",
+            axes=["codes"],
+            values=values,
+            overrides=TINY,
+        )
+        return capsys.readouterr().out
+
+    assert "codes-8-seed0: Rec" in run(8)
+    again = run(8, 16)
+    assert "codes-8-seed0: Rec" not in again and "codes-16-seed0: Rec" in again
+    records = [json.loads(path.read_text()) for path in sorted((tmp_path / "out" / "generated").glob("*.json"))]
+    assert [record["value"] for record in records] == [16, 8]
+    assert all(0 < record["metrics"]["codes_used"] <= record["value"] for record in records)
+    assert len(records[0]["curves"]["kl"]) >= 2
+    page, plots = sensitivity_page(records, [])
+    assert list(plots) == ["text_sensitivity"] and "| K       |     8 |" in page and "No curves" in page
+
+
+def test_commitment_is_changed_in_the_first_stage_alone() -> None:
+    for value, start in ((0.1, 0.1), (20.0, 0.15)):
+        stages = json.loads(text_sensitivity.changes("ptb", "beta", value)["stages"])
+        assert (stages[0]["commitment"]["start"], stages[0]["commitment"]["end"]) == (start, value)
+        assert stages[1]["commitment"]["end"] == 0.0 and stages[1]["trainable"] == ["latent.site.prior.*"]
+    assert text_sensitivity.changes("ptb", "width", 8) == {"network.latent_dim": 8}
+    records = [{"axis": "own", "value": 512, "seed": 0}, {"axis": "beta", "value": 1, "seed": 0}]
+    assert [one["value"] for one in text_sensitivity.of_axis(records, "beta")] == [1, 5]
+
+
+def test_sensitivity_refuses_what_it_does_not_know(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="there are the axes"):
+        text_sensitivity.main("ptb", output=tmp_path, axes=["colour"])
+    with pytest.raises(SystemExit, match="one axis"):
+        text_sensitivity.main("ptb", output=tmp_path, values=[1.0])
+
+
+def test_augmentation_trains_each_cell_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    network = {"embedding_dim": 8, "hidden_dim": 8, "latent_dim": 4, "attention_dim": 8, "prior_channels": 8}
+    tiny = Study(
+        (30,), (0.5, 1.0), 300, 20, updates=4, davam_updates=4, all_updates=4, validate_every=2, network=network
+    )
+    monkeypatch.setitem(text_augmentation.STUDIES, "generated", tiny)  # type: ignore[arg-type]
+    folders = {"output": tmp_path / "out", "work": tmp_path / "work"}
+    text_augmentation.main("generated", **folders)
+    folder = tmp_path / "out" / "generated"
+    records = {path.name: json.loads(path.read_text()) for path in folder.glob("*.json")}
+    assert len(records) == 1 + 4 * 2
+    none, real = records["30-none-0-seed0.json"], records["30-real-1-seed0.json"]
+    assert (none["sentences"], real["sentences"]) == (30, 60) and none["updates"] == real["updates"] == 4
+    assert records["30-davam-small-0.5-seed0.json"]["examples"] == records["30-davam-small-1-seed0.json"]["examples"]
+    assert all(record["test_ppl"] > 1.0 for record in records.values())
+    before = {path: path.stat().st_mtime_ns for path in folder.glob("*.json")}
+    text_augmentation.main("generated", **folders)
+    assert before == {path: path.stat().st_mtime_ns for path in folder.glob("*.json")}
+    page, plots = augmentation_page(list(records.values()))
+    assert "davam-all" in page and "one seed" in page and list(plots) == ["text_augmentation"]
+
+
+def cell(generator: str, times: float, seed: int, test: float, valid: float) -> dict[str, Any]:
+    about = {"size": 1000, "generator": generator, "times": times, "seed": seed, "new": 0.9}
+    return {**about, "test_ppl": test, "valid_ppl": valid}
+
+
+def test_verdicts_choose_on_validation_and_pair_by_seed() -> None:
+    records = [cell("none", 0.0, seed, 100.0 + seed, 100.0) for seed in range(3)]
+    records += [cell("good", 1.0, seed, 90.0 + seed, 80.0) for seed in range(3)]
+    records += [cell("good", 2.0, seed, 10.0, 85.0) for seed in range(3)]  # better on test, worse on validation
+    records += [cell("noisy", 1.0, seed, (80.0, 125.0, 100.0)[seed], 90.0) for seed in range(3)]
+    records += [cell("bad", 1.0, seed, 110.0 + seed, 90.0) for seed in range(3)]
+    rows = {row[1]: row for row in verdicts(records)[1]}
+    assert rows["good"][2] == "1" and rows["good"][-1] == "helps" and rows["good"][4].startswith("-9.")
+    assert rows["noisy"][-1] == "no difference seen" and rows["bad"][-1] == "hurts"
+    header, lines = augmentation_table(records)
+    assert header[3:5] == ["x 1", "x 2"] and lines[0][:5] == ["1,000", "bad", "101.0 ± 1.0", "111.0 ± 1.0", "-"]
+
+
+def test_a_cell_with_other_settings_is_not_found(tmp_path: Path) -> None:
+    mark = fingerprint({"a": 1})
+    path = tmp_path / "cell.json"
+    assert find_cell(path, mark) is None
+    stored = store_cell(path, mark, {"value": 3})
+    assert find_cell(path, mark) == stored and find_cell(path, fingerprint({"a": 2})) is None
+
+
+def result(row: str, **metrics: float) -> RowResult:
+    return RowResult(row=row, source="", seed=0, facts={"corpus": "ptb", "updates": 10}, metrics=metrics)
+
+
+def test_position_kl_is_what_the_published_perplexity_adds() -> None:
+    tokens, reconstruction, kl = 20.0, 60.0, 3.0
+    metrics = {
+        "reconstruction": reconstruction,
+        "reconstruction_ppl": math.exp(reconstruction / tokens),
+        "davam_ppl": math.exp((reconstruction + kl) / tokens),
+    }
+    assert with_position_kl(result("davam-512", **metrics)).metrics["kl_position"] == pytest.approx(kl)
+    assert set(with_position_kl(result("davam-q", **metrics)).metrics) == set(metrics)
+    one = with_position_kl(result("vae-anneal", **metrics)).metrics
+    assert "kl_position" not in one and "davam_ppl" not in one
+
+
+def test_tables_have_the_papers_numbers_where_they_mean_the_same() -> None:
+    assert PUBLISHED["ptb"]["davam-512"] == {"reconstruction": 60.16, "davam_ppl": 17.94, "kl_position": 3.12}
+    assert PUBLISHED["ptb"]["davam-q"] == {"reconstruction": 95.83, "davam_ppl": 79.24, "kl": 0.27}
+    assert PUBLISHED["ptb"]["vae"] == {"reconstruction": 101.27, "iw_ppl": 101.39, "kl": 0.0}
+    assert PUBLISHED["captions"]["lstm-lm"] == {"elbo_ppl": 21.44}
+    results = [result("lstm-lm", elbo_ppl=120.0, dist1_10=0.5), result("gavam", dist1_10=0.3, reconstruction=100.0)]
+    assert model_table(results)[1][0][-1] == "120 (100.47)" and model_table(results)[1][1][2] == "100 (102.2)"
+    assert scratch_table(results)[1][1][3] == "0.3 (0.288)"
+
+
+def test_claims_and_pages() -> None:
+    results = [
+        result("lstm-lm", elbo_ppl=120.0, reconstruction=100.0),
+        result("vae", elbo_ppl=121.0, reconstruction=99.0),
+        result("davam-512", elbo_ppl=400.0, davam_ppl=20.0, reconstruction=60.0, codes_used=200.0),
+    ]
+    found = {row[0]: row[-1] for row in claims(results)[1]}
+    assert found == {
+        "Rec of davam-512 below all rows with one Gaussian": "holds",
+        "more than half of 512 codes used by davam-512": "does not hold",
+        "davam_ppl of davam-512 below the language model's": "holds",
+        "elbo_ppl of davam-512 below the language model's": "does not hold",
+    }
+    page = comparison_page("ptb", results, [])
+    assert "about 406" in page and "--scale ptb" in page
+    assert comparison_page("yahoo", [], []) == "No results of text_yahoo yet.\n"
+    assert sensitivity_page([], [])[1] == {} and augmentation_page([])[1] == {}
