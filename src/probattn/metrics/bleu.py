@@ -69,7 +69,7 @@ def bleu_by_order(hypotheses: Sequence[str], references: Sequence[str]) -> dict[
     """
     _require_pairs(hypotheses, references)
     metric = _sacrebleu().metrics.BLEU(tokenize="none", force=True, max_ngram_order=_MAX_ORDER)
-    scores = _scores_by_order(metric, hypotheses, references)
+    scores = scores_by_order(metric, hypotheses, [references])
     signature = metric.get_signature()
     return {n: TranslationScore(round(score, 4), f"{signature}|order:{n}") for n, score in enumerate(scores, start=1)}
 
@@ -119,9 +119,15 @@ def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> TranslationSco
     return TranslationScore(round(float(result.score), 4), str(metric.get_signature()))
 
 
-def _scores_by_order(metric: Any, hypotheses: Sequence[str], references: Sequence[str]) -> list[float]:
-    """BLEU-1 to BLEU-4 from the n-grams counted once: those of lower orders are among them."""
-    result = metric.corpus_score(list(hypotheses), [list(references)])
+def scores_by_order(metric: Any, hypotheses: Sequence[str], references: Sequence[Sequence[str | None]]) -> list[float]:
+    """BLEU-1 to BLEU-4 from the n-grams counted once: those of lower orders are among them.
+
+    Args:
+        metric: sacrebleu's BLEU.
+        hypotheses: One line per sentence.
+        references: Lists of lines, as many lists as a sentence has references; None where it has fewer.
+    """
+    result = metric.corpus_score(list(hypotheses), [list(lines) for lines in references])
     return [
         float(
             metric.compute_bleu(

@@ -1,0 +1,133 @@
+"""`probattn gallery`: pictures with captions and the attention behind every word, as one HTML page."""
+
+import io
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from jsonargparse import ArgumentParser, Namespace
+
+from probattn import load
+from probattn.cli.command import Command
+from probattn.data.flickr8k import read_captions
+from probattn.data.image_features import ImageFeatures, read_features
+from probattn.recipes.captioning_writer import CaptionWriter, WordAttention
+from probattn.recipes.storage import write_atomically
+from probattn.viz.gallery import GalleryPicture, GalleryWord, render_gallery
+
+__all__ = ["COMMAND"]
+
+_DESCRIPTION = """Captions of pictures, and where every word looks: prior beside posterior, and their spread over draws.
+
+probattn gallery runs/captioning/soft-seed0 --features features.npz --images photos
+probattn gallery MODEL --features features.npz --images photos --names cat.jpg dog.jpg --captions captions.txt
+
+One HTML file that needs nothing else; a picture that cannot be read is drawn as weights alone."""
+
+_SIDE = 200
+"""Pixels of the longer side of a picture in the page."""
+
+
+def _add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("model", type=Path, help="folder of a run or of a trained model")
+    parser.add_argument("--features", type=Path, required=True, help="what `probattn features` wrote")
+    parser.add_argument("--images", type=Path, default=None, help="folder of the pictures")
+    parser.add_argument("--captions", type=Path, default=None, help="captions by people, to show beside")
+    parser.add_argument("--output", type=Path, default=Path("gallery.html"), help="HTML file")
+    parser.add_argument("--names", nargs="+", default=None, help="pictures; the first ones by default")
+    parser.add_argument("--count", type=int, default=12, help="how many pictures, where none are named")
+    parser.add_argument("--beam_size", type=int, default=None, help="1 is greedy; the model's own by default")
+    parser.add_argument("--draws", type=int, default=50, help="over which spreads are taken")
+
+
+def _run(arguments: Namespace) -> None:
+    if arguments.count < 1 or arguments.draws < 2:
+        raise ValueError(
+            f"--count must be at least 1 and --draws at least 2, got {arguments.count} and {arguments.draws}"
+        )
+    writer = load(arguments.model)
+    if not isinstance(writer, CaptionWriter):
+        raise ValueError(f"{arguments.model} is a {type(writer).__name__}; a gallery needs a model of 'captioning'")
+    if arguments.images is not None and not arguments.images.is_dir():
+        raise NotADirectoryError(f"{arguments.images} is not a folder; name the one that holds the pictures")
+    features = read_features(arguments.features)
+    names = list(features.names[: arguments.count]) if arguments.names is None else list(arguments.names)
+    references = _references(arguments.captions)
+    pictures, missing = [], []
+    captions = writer.caption(features, names, beam_size=arguments.beam_size, show_progress=True)
+    for name, best in zip(names, captions, strict=True):
+        words = writer.attention(features, name, best[0].text, num_draws=arguments.draws)
+        jpeg, aspect = _picture(arguments.images, name)
+        if jpeg is None and arguments.images is not None:
+            missing.append(name)
+        pictures.append(
+            GalleryPicture(
+                name, _words(words), _boxes(features, name), references.get(name, ()), jpeg=jpeg, aspect=aspect
+            )
+        )
+    write_atomically(arguments.output, render_gallery("Captions", _lead(writer), pictures))
+    print(f"{arguments.output}: {len(pictures)} pictures; {len(missing)} without their file in {arguments.images}")
+    for name in missing[:10]:
+        print(f"no picture, weights alone: {name}", file=sys.stderr)
+
+
+def _lead(writer: CaptionWriter) -> str:
+    kind = (
+        "Posterior and prior are drawn brightest where a word's weight is largest; spreads are standard deviations "
+        "over draws, relative to the largest of the caption."
+        if writer.is_random
+        else "A picture is bright where a word's weight is large."
+    )
+    return f"Row '{writer.settings.row}': {writer.settings.source}. {kind}"
+
+
+def _words(found: Sequence[WordAttention]) -> list[GalleryWord]:
+    def plain(weights: Any) -> list[float]:
+        return [] if weights is None else [float(weight) for weight in weights]
+
+    return [
+        GalleryWord(
+            one.word, plain(one.posterior), plain(one.posterior_spread), plain(one.prior), plain(one.prior_spread)
+        )
+        for one in found
+    ]
+
+
+def _boxes(features: ImageFeatures, name: str) -> list[tuple[float, float, float, float]]:
+    if features.grid is not None:
+        return GalleryPicture.of_grid(*features.grid)
+    if features.boxes is None:
+        raise ValueError(f"{features.name} says neither what grid nor what boxes its regions are; it cannot be drawn")
+    corners = features.boxes[features.positions[name]].tolist()
+    return [(x0, y0, x1, y1) for x0, y0, x1, y1 in corners]
+
+
+def _references(path: Path | None) -> dict[str, tuple[str, ...]]:
+    if path is None:
+        return {}
+    found = read_captions(path)
+    return dict(zip(found.names, found.captions, strict=True))
+
+
+def _picture(folder: Path | None, name: str) -> tuple[bytes | None, float]:
+    """A small JPEG of a picture and its height over its width; None where there is no such file, or it is damaged."""
+    found = None if folder is None else next((path for path in sorted(folder.rglob(name)) if path.is_file()), None)
+    if found is None:
+        return None, 1.0
+    try:
+        from PIL import Image, ImageOps
+    except ImportError as error:
+        raise ImportError("pictures in a gallery need Pillow: pip install 'probattn[vision]'") from error
+    try:
+        with Image.open(found) as opened:
+            picture = ImageOps.exif_transpose(opened).convert("RGB")
+    except (OSError, SyntaxError):
+        return None, 1.0
+    picture.thumbnail((_SIDE, _SIDE))
+    buffer = io.BytesIO()
+    picture.save(buffer, format="JPEG", quality=75)
+    return buffer.getvalue(), picture.height / picture.width
+
+
+COMMAND = Command("pictures with captions and attention, as one page", _DESCRIPTION, _add_arguments, _run)

@@ -1,0 +1,124 @@
+"""Image captioning with soft, hard and Bayesian attention: Table 3 of BAM (Fan et al. 2020) on one network, Att2in.
+
+    probattn train captioning/soft --scale scenes
+    probattn compare captioning --rows soft hard wc --scale flickr8k
+
+A row is a YAML file in `recipes/configs/captioning/`, a scale one in its folder `scale/`. All rows have the same
+updates; a run is resumed where it stopped. A row that is known to break may say `on_failure: report`: then a loss that
+is not finite ends its run, the engine keeps what is needed to see it again, and the table says so.
+"""
+
+from typing import Any
+
+from probattn.recipes.captioning_data import CaptionCorpus, load_corpus
+from probattn.recipes.captioning_report import write_report
+from probattn.recipes.captioning_settings import CaptioningSettings
+from probattn.recipes.captioning_task import CaptioningTask
+from probattn.recipes.captioning_writer import CaptionWriter, load_writer
+from probattn.recipes.engine_run import announce, train_to_end
+from probattn.recipes.generation import validation_curves
+from probattn.recipes.recipe import Recipe, Run
+from probattn.recipes.results import RowResult
+from probattn.recipes.translation import last_logged
+from probattn.training import TrainingFailure, TrainResult
+
+NUM_EXAMPLES = 6
+"""Test pictures whose captions and attention are kept for the report."""
+
+
+def train(run: Run) -> RowResult:
+    """Train a row (or go on with it), keep its best model in `model/` and evaluate that on the test split."""
+    settings: CaptioningSettings = run.settings
+    if settings.trainer.select_by not in (None, "bleu4", "ppl"):
+        raise ValueError(f"trainer.select_by={settings.trainer.select_by}: a validation gives bleu4 and ppl")
+    corpus = load_corpus(settings.corpus)
+    announce(corpus, run)
+    task = CaptioningTask(settings, corpus, plain=run.plain)
+    try:
+        result = train_to_end(task, run, settings=settings.trainer, stages=[settings.stage()], seed=settings.seed)
+    except TrainingFailure as error:
+        if settings.on_failure == "raise":
+            raise
+        return _failed(run, str(error))
+    writer = CaptionWriter(task.model, corpus.tokenizer, settings=settings)
+    writer.save(run.output / "model", run.plain, inputs=task.inputs)
+    metrics = writer.evaluate(corpus)
+    metrics["parameters"] = float(sum(parameter.numel() for parameter in task.model.parameters()))
+    metrics["train_seconds"] = result.train_seconds
+    metrics |= last_logged(result.log, "effective_kl_gradient")
+    curves = validation_curves(result.log)
+    return RowResult(
+        row=settings.row,
+        source=settings.source,
+        seed=settings.seed,
+        facts=_facts(settings, result),
+        metrics=metrics,
+        curve=curves.get("ppl", []),
+        curves=curves,
+        examples=caption_examples(writer, corpus),
+    )
+
+
+def caption_examples(writer: CaptionWriter, corpus: CaptionCorpus) -> list[dict[str, Any]]:
+    """Test pictures with a reference, the beam's caption and, for each of its words, prior and posterior weights."""
+    split = corpus.splits["test"]
+    step = max(1, len(split.images) // NUM_EXAMPLES)
+    rows = list(range(0, len(split.images), step))[:NUM_EXAMPLES]
+    names = [split.images.names[row] for row in rows]
+    found = []
+    for row, name, best in zip(rows, names, writer.caption(split.features, names), strict=True):
+        words = writer.attention(split.features, name, best[0].text)
+        found.append(
+            {
+                "picture": name,
+                "references": list(split.images.captions[row]),
+                "caption": best[0].text,
+                "words": [one.word for one in words],
+                "grid": split.features.grid,
+                "posterior": [_rounded(one.posterior) for one in words],
+                "prior": [_rounded(one.prior) for one in words if one.prior is not None],
+            }
+        )
+    return found
+
+
+def _rounded(weights: Any) -> list[float]:
+    return [round(float(weight), 3) for weight in weights]
+
+
+def _failed(run: Run, message: str) -> RowResult:
+    """The result of a row whose training broke."""
+    settings: CaptioningSettings = run.settings
+    log = run.output / "log.jsonl"
+    updates = last_logged(log, "update") if log.exists() else {}
+    reason = message.split(". ")[0]
+    return RowResult(
+        row=settings.row,
+        source=settings.source,
+        seed=settings.seed,
+        facts={**_row_facts(settings), "failed": reason, "failure_report": "failure/ in the run's folder"},
+        metrics={"failed_after": updates.get("update", 0.0)},
+        curves=validation_curves(log) if log.exists() else {},
+    )
+
+
+def _row_facts(settings: CaptioningSettings) -> dict[str, Any]:
+    return {
+        "bound": "Elbo",
+        "train_estimator": repr(settings.estimator),
+        "test_estimator": "Mean (plug-in weights)",
+        "kl": settings.kl,
+        "kl_weight": repr(settings.kl_weight) if settings.has_kl else "none",
+        "kl_reduction": "sum over words and regions, divided by captions in the loss",
+        "baseline": settings.baseline,
+        "corpus": settings.corpus.name,
+        "draws": settings.decoding.num_samples,
+        "beam_size": settings.decoding.beam_size,
+    }
+
+
+def _facts(settings: CaptioningSettings, result: TrainResult) -> dict[str, Any]:
+    return {**_row_facts(settings), "updates": result.updates, "epochs": result.epochs}
+
+
+RECIPE = Recipe("captioning", CaptioningSettings, train, write_report, load_model=load_writer, default_scale="scenes")
