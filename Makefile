@@ -54,6 +54,7 @@ bench: $(STAMP)  ## run the benchmarks
 	$(BENCH) benchmarks/graph_kernel.py
 	$(BENCH) benchmarks/predict_draws.py
 	$(BENCH) benchmarks/minilm.py
+	$(BENCH) benchmarks/text_models.py
 
 clean:  ## remove caches and built files; keeps the virtual environment and runs/
 	rm -rf build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -8,6 +8,8 @@ import json
 import sys
 from pathlib import Path
 
+from probattn.recipes.captioning import RECIPE as CAPTIONING
+from probattn.recipes.captioning_tables import captioning_page
 from probattn.recipes.gat import RECIPE as GRAPHS
 from probattn.recipes.gat_tables import (
     accuracy_table,
@@ -27,9 +29,14 @@ from probattn.recipes.recall import RECIPE as RECALL
 from probattn.recipes.report import as_markdown, render_markdown
 from probattn.recipes.results import RowResult
 from probattn.recipes.storage import read_results
+from probattn.recipes.text_cells import read_cells
+from probattn.recipes.text_pages import augmentation_page, comparison_page, sensitivity_page
+from probattn.recipes.text_vae import RECIPE as TEXT
 from probattn.recipes.translation import RECIPE as TRANSLATION
 from probattn.recipes.translation_claims import claims_table, published_table
 from probattn.recipes.translation_report import COLUMNS
+from probattn.recipes.vqa import RECIPE as VQA
+from probattn.recipes.vqa_claims import vqa_page
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ROOT / "docs" / "generated"
@@ -228,6 +235,34 @@ def generation(name: str) -> str:
     return "\n".join(parts).rstrip("\n") + "\n"
 
 
+def text(scale: str) -> str:
+    """Text models on one corpus."""
+    folder = ROOT / "results" / f"text_{scale}"
+    return comparison_page(scale, stored(folder, TEXT.rows), read_cells(folder / "fluency"))
+
+
+def text_studies() -> dict[Path, str]:
+    """Sensitivity and augmentation of text models: pages, and plots where there are results."""
+    results = ROOT / "results"
+    dynamics = stored(results / "text_ptb", TEXT.rows)
+    studies = {
+        "text_sensitivity": sensitivity_page(read_cells(results / "text_sensitivity" / "ptb"), dynamics),
+        "text_augmentation": augmentation_page(read_cells(results / "text_augmentation" / "captions")),
+    }
+    plots = {PLOTS / f"{name}.svg": plot for _, made in studies.values() for name, plot in made.items()}
+    return {PAGES / f"{name}.md": page for name, (page, _) in studies.items()} | plots
+
+
+def captioning(scale: str) -> str:
+    """Captions of pictures: scores beside the paper's, attention, rows that broke."""
+    return captioning_page(scale, stored(ROOT / "results" / f"captioning_{scale}", CAPTIONING.rows))
+
+
+def vqa(scale: str) -> str:
+    """Questions about pictures: answers beside the papers', attention, uncertainty, claims."""
+    return vqa_page(scale, stored(ROOT / "results" / f"vqa_{scale}", VQA.rows))
+
+
 def benchmark(name: str) -> str:
     """Speed and memory."""
     return render_benchmark(json.loads((ROOT / "results" / f"bench_{name}.json").read_text()))
@@ -251,7 +286,9 @@ def main() -> None:
     pages = {
         "bench_graphs": benchmark("graphs"),
         "bench_minilm": benchmark("minilm"),
+        "bench_text_models": benchmark("text_models"),
         "bench_translation": benchmark("translation"),
+        **{f"captioning_{scale}": captioning(scale) for scale in ("flickr8k", "scenes")},
         "estimators": estimators(),
         **{f"gat_{name}": graphs(name) for name in ("cora", "citeseer", "pubmed")},
         **{f"generation_{name}": generation(name) for name in GENERATION},
@@ -260,8 +297,10 @@ def main() -> None:
         "nmt_kmax": k_max(),
         "nmt_multi30k": multi30k(),
         "recall": recall(),
+        **{f"vqa_{scale}": vqa(scale) for scale in ("daquar", "scenes")},
+        **{f"text_{scale}": text(scale) for scale in ("ptb", "captions", "yahoo")},
     }
-    files = {PAGES / f"{name}.md": page for name, page in pages.items()} | attention()
+    files = {PAGES / f"{name}.md": page for name, page in pages.items()} | attention() | text_studies()
     for path, page in files.items():
         if is_check:
             stale += [] if path.exists() and path.read_text() == page else [str(path.relative_to(ROOT))]

@@ -34,9 +34,11 @@ from probattn.nn import (
     InferenceNetwork,
     KeyPrior,
     MeanMemory,
+    SoftCodebook,
     StandardNormal,
     Uniform,
 )
+from probattn.nn.answer_posterior import AnswerPosterior
 
 __all__ = ["CONDITIONALS", "JUNK", "B", "C", "CausalSum", "D", "Row", "S", "T", "make_given"]
 
@@ -103,6 +105,7 @@ CONDITIONALS = {
     "mean-memory": Row(MeanMemory, VECTOR, frozenset({"values"}), event="vector"),
     "from-context": Row(lambda: FromContext(D, 7), VECTOR, CONTEXT, event="vector"),
     "gaussian-head": Row(lambda: GaussianHead(D, 3), (B, T, 3), CONTEXT, event="vector"),
+    "soft-codebook": Row(lambda: SoftCodebook(C, D), VECTOR, CONTEXT, event="vector"),
     "inference-network": Row(
         lambda: InferenceNetwork(
             Bilinear(D, D),
@@ -112,6 +115,12 @@ CONDITIONALS = {
         ),
         WEIGHTS,
         frozenset({"target", "inputs"}),
+        needs=frozenset({"target"}),
+    ),
+    "answer-posterior": Row(
+        lambda: AnswerPosterior(D, D, answer_dim=D, hidden_dim=8, family=Categorical()),
+        WEIGHTS,
+        frozenset({"target", "query", "keys"}),
         needs=frozenset({"target"}),
     ),
     "autoregressive-categorical": Row(

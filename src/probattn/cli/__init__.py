@@ -8,7 +8,11 @@ probattn eval MODEL --test_with soft exact kmax:5    a trained model under sever
 probattn translate MODEL < text.de                   translations of a text, line by line
 probattn align MODEL --src text.de --tgt text.en     word alignments of a parallel text, in Pharaoh format
 probattn generate MODEL < sentences.txt              diverse texts for each source, from draws of its latents
+probattn answer MODEL --features F --image NAME ...  answers to questions about pictures
+probattn features photos features.npz               region features of a folder of pictures
+probattn gallery MODEL --features F --images photos  captions with the attention behind every word, as one page
 probattn augment corpus.txt --times 2                a text with generated sentences added to it
+probattn fluency MODEL... --scorer LM                perplexity of generated texts by another language model
 probattn kernels --build                             compile the C++ kernels, which everything then uses
 probattn COMMAND --help                              all options of a command, with examples
 
@@ -22,7 +26,22 @@ import sys
 from jsonargparse import ArgumentParser
 
 from probattn import __version__
-from probattn.cli import align, augment, compare, data, evaluate, generate, kernels, listing, train, translate
+from probattn.cli import (
+    align,
+    answer,
+    augment,
+    compare,
+    data,
+    evaluate,
+    features,
+    fluency,
+    gallery,
+    generate,
+    kernels,
+    listing,
+    train,
+    translate,
+)
 from probattn.cli.command import Command, HelpFormatter
 
 __all__ = ["main"]
@@ -36,7 +55,11 @@ _COMMANDS: dict[str, Command] = {
     "translate": translate.COMMAND,
     "align": align.COMMAND,
     "generate": generate.COMMAND,
+    "answer": answer.COMMAND,
+    "features": features.COMMAND,
+    "gallery": gallery.COMMAND,
     "augment": augment.COMMAND,
+    "fluency": fluency.COMMAND,
     "kernels": kernels.COMMAND,
 }
 

@@ -9,7 +9,18 @@ from jsonargparse import ArgumentParser, DefaultHelpFormatter, Namespace
 
 __all__ = ["RECIPES", "Command", "HelpFormatter", "settings_first", "settings_of"]
 
-RECIPES = ("recall", "translation", "gat", "glue", "question_generation", "dialogue", "pilot_vae", "text_vae")
+RECIPES = (
+    "recall",
+    "translation",
+    "gat",
+    "glue",
+    "question_generation",
+    "dialogue",
+    "pilot_vae",
+    "text_vae",
+    "vqa",
+    "captioning",
+)
 """Recipes that can be trained."""
 
 _SETTING = re.compile(r"[A-Za-z_][\w.]*=")

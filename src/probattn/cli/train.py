@@ -28,7 +28,12 @@ The folder of the run then holds result.json, log.jsonl, checkpoints/ and, for t
 
 
 _GENERATION = dict.fromkeys(("question_generation", "dialogue", "pilot_vae"), "generate {} < text")
-_USES = {"translation": "translate {} < text", "text_vae": "generate {} --from prior", **_GENERATION}
+_USES = {
+    "translation": "translate {} < text",
+    "text_vae": "generate {} --from prior",
+    "captioning": "gallery {} --features F",
+    **_GENERATION,
+}
 """How a recipe's trained model is used."""
 
 

@@ -1,13 +1,14 @@
 """Corpora and generated tasks, one file each; parallel text and single sentences from files to batches.
 
 Each of the modules `multi30k`, `iwslt14`, `wmt10k`, `squad_answers`, `squad_questions`, `cornell_movie`, `captions`,
-`ptb`, `text_vae_corpora` and `alignment_gold` has a function `load`.
+`flickr8k`, `ptb`, `text_vae_corpora` and `alignment_gold` has a function `load`.
 """
 
 from probattn.data import (
     alignment_gold,
     captions,
     cornell_movie,
+    flickr8k,
     iwslt14,
     multi30k,
     ptb,
@@ -61,6 +62,7 @@ __all__ = [
     "captions",
     "cornell_movie",
     "decoding_batches",
+    "flickr8k",
     "format_pharaoh",
     "glove_rows",
     "iwslt14",

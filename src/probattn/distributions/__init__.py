@@ -1,6 +1,7 @@
 """Distributions over weights and vectors, their KL divergences, and the families that make them from scores."""
 
 from probattn.distributions.base import VectorDistribution, WeightsDistribution
+from probattn.distributions.code_choice import CodeChoice
 from probattn.distributions.code_delta import CodeDelta
 from probattn.distributions.concrete import Concrete, StraightThroughConcrete
 from probattn.distributions.dirichlet import MaskedDirichlet
@@ -26,6 +27,7 @@ from probattn.distributions.one_hot import MaskedOneHot
 __all__ = [
     "Anchor",
     "Categorical",
+    "CodeChoice",
     "CodeDelta",
     "Concrete",
     "DiagonalGaussian",

@@ -13,6 +13,7 @@ from torch.distributions import Categorical, Distribution
 from torch.distributions.kl import register_kl as _register_kl
 
 from probattn.distributions.base import WeightsDistribution
+from probattn.distributions.code_choice import CodeChoice
 from probattn.distributions.code_delta import CodeDelta
 from probattn.distributions.concrete import Concrete
 from probattn.distributions.dirichlet import MaskedDirichlet
@@ -135,6 +136,12 @@ def _dirichlet_dirichlet(q: MaskedDirichlet, p: MaskedDirichlet) -> Tensor:
 def _delta_one_hot(q: CodeDelta, p: MaskedOneHot) -> Tensor:
     """DAVAM, eq. 7: cross-entropy of the chosen code under a prior over codes, per position."""
     return _padded_to_zero(-p.log_prob_index(q.index.unsqueeze(0))[0], q)
+
+
+@register_kl(CodeChoice, MaskedOneHot)
+def _choice_one_hot(q: CodeChoice, p: MaskedOneHot) -> Tensor:
+    """Enumerated over the codes, per position: sum_k q_k (log q_k - log p_k)."""
+    return q.reduce(q.log_probs.exp() * (q.log_probs - p.log_probs))
 
 
 @register_kl(CodeDelta, Categorical)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from probattn.core import Dense, Estimator, Evaluation, Latent
 from probattn.models.recurrence import DecoderState, words_log_lik
-from probattn.nn import Additive, Bottleneck, fold_particles
+from probattn.nn import Additive, Bottleneck, EvenReading, fold_particles
 
 __all__ = ["Attended", "MemoryVae", "ReadText", "SentenceVae"]
 
@@ -171,7 +171,8 @@ class MemoryVae(nn.Module):
     Args:
         embedding: (V, E).
         encoder: LSTM with inputs E, batch first, one direction.
-        project: From its states (B, S, H) to what the posterior reads: a linear layer before a codebook, else identity.
+        project: From its states (B, S, H) to what the posterior reads: a linear layer before a codebook, else identity;
+            an `EvenReading` for a memory of fewer latents than words.
         latent: The site, unit "example", one vector per position.
         latent_dim: Z.
         decoder_dim: H.
@@ -213,7 +214,10 @@ class MemoryVae(nn.Module):
     def encode(self, words: Tensor, mask: Tensor, estimators: Mapping[str, Estimator]) -> ReadText:
         """Read sentences (B, S) with mask (B, S), and draw their memories."""
         states = self.encoder(self.dropout(self.embedding(words)))[0]  # padding is behind, and one direction
-        encoding = self.project(states)
+        if isinstance(self.project, EvenReading):
+            encoding, mask = self.project(states, mask)
+        else:
+            encoding = self.project(states)
         found = self.latent(encoding, estimators[self.latent.site.name], mask=mask)
         if found.value.shape[0] != 1:
             raise ValueError(

@@ -27,6 +27,7 @@ from probattn.nn.sampling import sampling, set_sampling
 from probattn.nn.scores import Additive, Bilinear, Dot, GraphAdditive, Score
 from probattn.nn.sharing import shared_prefix
 from probattn.nn.site import Replay, Site, divergence
+from probattn.nn.soft_codebook import EvenReading, SoftCodebook
 from probattn.nn.sparse_rows import SparseRows
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "Conditional",
     "Dot",
     "Dropout",
+    "EvenReading",
     "Fixed",
     "FromContext",
     "FromScores",
@@ -61,6 +63,7 @@ __all__ = [
     "Score",
     "SequenceEncoder",
     "Site",
+    "SoftCodebook",
     "SparseRows",
     "StandardNormal",
     "Uniform",

@@ -20,6 +20,7 @@ from probattn.distributions import DiagonalGaussian, MaskedOneHot
 from probattn.nn.causal_conv import Incremental
 from probattn.nn.codebook import Codebook
 from probattn.nn.conditionals import Conditional
+from probattn.nn.soft_codebook import SoftCodebook
 
 __all__ = ["AutoregressiveCategorical", "AutoregressiveGaussian", "truncated_logits"]
 
@@ -115,12 +116,13 @@ class AutoregressiveCategorical(_Autoregressive):
 
     Args:
         network: Causal module (B, S, D) -> (B, S, C) of logits.
-        codes: The codebook, shared with the posterior, so that a draw can be fed back: a `Codebook`, or (C, D) codes.
+        codes: The codebook, shared with the posterior, so that a draw can be fed back: a `Codebook`, a
+            `SoftCodebook`, or (C, D) codes.
         detaches_value: Whether earlier codes are constants to the prior, as which codes they are is to the encoder
             almost everywhere. False lets the KL's gradient through to the encoder, straight through the codes.
     """
 
-    def __init__(self, network: nn.Module, codes: Tensor | Codebook, *, detaches_value: bool = True):
+    def __init__(self, network: nn.Module, codes: Tensor | Codebook | SoftCodebook, *, detaches_value: bool = True):
         table = codes if isinstance(codes, Tensor) else codes.codes
         super().__init__(network, table.shape[-1], detaches_value=detaches_value)
         if isinstance(codes, Tensor):

@@ -117,7 +117,7 @@ class Site(nn.Module):
         if self.prior is not None and "value" in self.prior.needs:  # posterior, then draw, then prior
             draw = estimator(q, None, seed)
             prior = self._prior_of_value(given, draw)
-            return Replay(posterior, prior, _with_log_prior(draw, prior))
+            return Replay(posterior, prior, _with_log_prior(draw, posterior, prior))
         p: Distribution | None = None if self.prior is None else self.prior(given)
         return Replay(posterior, p, estimator(q, cast("LatentDistribution | None", p), seed))
 
@@ -216,12 +216,18 @@ def _kl_terms(made: Replay) -> Tensor | None:
     return None if p is None or p is q else kl_entries(q, p)
 
 
-def _with_log_prior(draw: Draw, prior: Distribution) -> Draw:
-    """The draw with log p, for a prior that is known only after it. A code has no density, so it gets none."""
+def _with_log_prior(draw: Draw, posterior: Distribution, prior: Distribution) -> Draw:
+    """The draw with log p, for a prior that is known only after it.
+
+    A point mass on a code has no density, so it gets none; a random choice of a code has `log_prob_under`.
+    """
     if draw.log_posterior is None or draw.value is None:
         return draw
     if prior.has_enumerate_support:
-        return replace(draw, log_posterior=None)
+        log_prob_under = getattr(posterior, "log_prob_under", None)
+        if log_prob_under is None:
+            return replace(draw, log_posterior=None)
+        return replace(draw, log_prior=log_prob_under(prior, draw.value))
     return replace(draw, log_prior=prior.log_prob(draw.value))
 
 

@@ -22,7 +22,8 @@ from probattn.metrics import (
     repetition,
 )
 from probattn.models import SentenceVae
-from probattn.nn import Codebook
+from probattn.nn import Codebook, SoftCodebook
+from probattn.recipes.text_codes import code_metrics, length_nats
 from probattn.recipes.text_data import TextCorpus
 from probattn.recipes.text_network import TextModel
 from probattn.recipes.text_settings import SITE, TextSettings
@@ -84,13 +85,17 @@ def evaluate_model(writer: "TextWriter", corpus: TextCorpus) -> dict[str, float]
             "reconstruction": -found.log_lik / found.sentences,
             "elbo_ppl": elbo_ppl(found.log_lik - found.kl, found.tokens),
         }
+        lengths = 0.0
+        if settings.latent is not None and settings.latent.positions is None:
+            lengths = length_nats(writer.lengths, text)
+        metrics["counted_ppl"] = elbo_ppl(found.log_lik - found.kl - lengths, found.tokens)
         if settings.latent is not None:
             metrics |= {
                 "kl": found.kl / found.sentences,
                 "davam_ppl": davam_ppl(found.log_lik, found.kl_over_positions, found.tokens),
                 "reconstruction_ppl": elbo_ppl(found.log_lik, found.tokens),
             }
-            metrics |= _latent_metrics(model, text, settings)
+            metrics |= _latent_metrics(writer, text, settings)
         for length in settings.sampling.lengths:
             metrics |= {f"{name}_{length}": value for name, value in _scratch_metrics(writer, length).items()}
     return metrics
@@ -131,13 +136,17 @@ def importance_weighted(model: SentenceVae, text: EncodedSentences, *, draws: in
     return iw_ppl(nats, tokens)
 
 
-def _latent_metrics(model: TextModel, text: EncodedSentences, settings: TextSettings) -> dict[str, float]:
+def _latent_metrics(writer: "TextWriter", text: EncodedSentences, settings: TextSettings) -> dict[str, float]:
+    model = writer.model
     if model.latent is None or settings.latent is None:
         return {}
     posterior = model.latent.site.posterior
     if isinstance(posterior, Codebook):
         return {"code_perplexity": posterior.perplexity, "codes_used": float(_codes_used(model, text, posterior))}
-    if settings.latent.scope == "memory" or not isinstance(model, SentenceVae):
+    if isinstance(posterior, SoftCodebook):
+        counts = writer.lengths if settings.latent.positions is None else None
+        return code_metrics(model, text, settings.sampling, counts=counts)
+    if settings.latent.scope != "sentence" or not isinstance(model, SentenceVae):
         return {}
     mean, log_variance = code_posteriors(model, text, limit=1000)
     few = first_sentences(text, settings.sampling.num_weighted)

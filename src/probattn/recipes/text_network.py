@@ -11,8 +11,10 @@ from probattn.nn import (
     CausalConvolutions,
     Codebook,
     Conditional,
+    EvenReading,
     GaussianHead,
     Site,
+    SoftCodebook,
     StandardNormal,
 )
 from probattn.recipes.text_settings import SITE, LatentSettings, NetworkSettings, TextSettings
@@ -29,7 +31,7 @@ def build_model(settings: TextSettings, num_words: int) -> TextModel:
     if latent is None:
         decoder = nn.LSTM(sizes.embedding_dim, sizes.hidden_dim, batch_first=True)
         return SentenceVae(embedding, decoder, dropout=sizes.dropout)
-    has_codes = latent.posterior == "codes"
+    has_codes = latent.posterior != "gaussian"
     if latent.scope == "sentence":
         width = sizes.latent_dim if has_codes else sizes.hidden_dim
         return SentenceVae(
@@ -40,10 +42,12 @@ def build_model(settings: TextSettings, num_words: int) -> TextModel:
             latent_dim=sizes.latent_dim,
             dropout=sizes.dropout,
         )
+    encoder = nn.LSTM(sizes.embedding_dim, sizes.hidden_dim, batch_first=True)
+    project: nn.Module = nn.Linear(sizes.hidden_dim, sizes.latent_dim) if has_codes else nn.Identity()
     return MemoryVae(
         embedding,
-        nn.LSTM(sizes.embedding_dim, sizes.hidden_dim, batch_first=True),
-        project=nn.Linear(sizes.hidden_dim, sizes.latent_dim) if has_codes else nn.Identity(),
+        encoder,
+        project=project if latent.positions is None else EvenReading(latent.positions, project),
         latent=_bottleneck(latent, sizes, sizes.hidden_dim),
         latent_dim=sizes.latent_dim,
         decoder_dim=sizes.hidden_dim,
@@ -58,6 +62,10 @@ def _bottleneck(latent: LatentSettings, sizes: NetworkSettings, width: int) -> B
     if latent.posterior == "codes":
         posterior = Codebook(latent.num_codes, sizes.latent_dim, decay=latent.decay, revive_below=latent.revive_below)
         prior = AutoregressiveCategorical(_convolutions(sizes, latent.num_codes), posterior)
+    elif latent.posterior == "stochastic-codes":
+        posterior = SoftCodebook(latent.num_codes, sizes.latent_dim)
+        network = _convolutions(sizes, latent.num_codes)
+        prior = AutoregressiveCategorical(network, posterior, detaches_value=False)
     else:
         posterior = GaussianHead(width, sizes.latent_dim)
         prior = StandardNormal(sizes.latent_dim)

@@ -37,10 +37,10 @@ class NetworkSettings:
 class LatentSettings:
     """What is random."""
 
-    scope: Literal["sentence", "memory"]
-    """One vector per sentence, or one per word, which the decoder attends to."""
-    posterior: Literal["gaussian", "codes"] = "gaussian"
-    """A Gaussian, or the nearest code of a codebook."""
+    scope: Literal["sentence", "memory"] | int
+    """One vector per sentence, or one per word, which the decoder attends to; a number: so many per sentence."""
+    posterior: Literal["gaussian", "codes", "stochastic-codes"] = "gaussian"
+    """A Gaussian, the nearest code of a codebook, or a random choice among codes."""
     prior: Literal["normal", "autoregressive"] = "normal"
     """N(0, 1), or gated causal convolutions over earlier positions."""
     num_codes: int = 512
@@ -51,8 +51,15 @@ class LatentSettings:
     """Codes with a smaller average count per batch are put onto encoded vectors; 0 for never."""
 
     def __post_init__(self) -> None:
-        if self.posterior == "codes" and self.prior == "normal":
+        if self.posterior != "gaussian" and self.prior == "normal":
             raise ValueError("codes need a prior over codes: latent.prior=autoregressive")
+        if isinstance(self.scope, int) and self.scope < 1:
+            raise ValueError(f"latent.scope must be 'sentence', 'memory' or a number of at least 1, got {self.scope}")
+
+    @property
+    def positions(self) -> int | None:
+        """Latents of every sentence; None where their number is that of its words."""
+        return 1 if self.scope == "sentence" else self.scope if isinstance(self.scope, int) else None
 
 
 @dataclass(frozen=True)
@@ -92,7 +99,7 @@ class StageSettings:
     commitment: Weight = field(default_factory=Weight)
     """Weight of the commitment penalty, for codes."""
     free_nats: float | None = None
-    """Nats of a sentence's KL that are free, divided evenly over the latent's features; null for none."""
+    """Nats of a sentence's KL that are free, divided evenly over the latent's features or codes; null for none."""
     trainable: Sequence[str] = ("*",)
     """Patterns of the parameters that are trained."""
     resets: Sequence[str] = ()
@@ -173,7 +180,7 @@ def engine_stages(settings: TextSettings) -> list[Stage]:
             if settings.latent.posterior == "codes":
                 weights[f"{SITE}/commitment"] = stage.commitment.schedule(updates)
             if stage.free_nats is not None:
-                free_bits = {SITE: FreeBits(stage.free_nats / settings.network.latent_dim, per="factor")}
+                free_bits = {SITE: _free_bits(stage.free_nats, settings.latent, settings.network.latent_dim)}
         rule: UpdateRule = EveryBatch()
         if stage.is_aggressive:
             others = ("embedding.*", "decoder.*", "first_cell.*", "readout.*")
@@ -190,3 +197,14 @@ def engine_stages(settings: TextSettings) -> list[Stage]:
             )
         )
     return made
+
+
+def _free_bits(nats: float, latent: LatentSettings, latent_dim: int) -> FreeBits:
+    if latent.posterior == "gaussian":
+        return FreeBits(nats / latent_dim, per="factor")
+    if latent.positions is None:
+        raise ValueError(
+            "free_nats are divided over the codes of a sentence, whose number must be known: set latent.scope to a "
+            "number, or leave free_nats out"
+        )
+    return FreeBits(nats / latent.positions)

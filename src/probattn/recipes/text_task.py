@@ -15,7 +15,7 @@ from probattn.data.buckets import TokenBuckets
 from probattn.data.text import TextBatch
 from probattn.metrics import active_units, davam_ppl, elbo_ppl, latent_mutual_information
 from probattn.models import ReadText
-from probattn.nn import Codebook
+from probattn.nn import Codebook, SoftCodebook
 from probattn.recipes.text_data import TextCorpus
 from probattn.recipes.text_eval import code_posteriors, tally
 from probattn.recipes.text_network import TextModel, build_model
@@ -96,8 +96,8 @@ class TextTask:
 
     def after_update(self, batch: Tensor, output: StepOutput) -> None:
         """Move the codebook, in stages that train everything."""
-        book = self.codebook
-        if book is None:
+        book = None if self.model.latent is None else self.model.latent.site.posterior
+        if not isinstance(book, Codebook | SoftCodebook):
             return
         read, stage, update = cast(tuple[ReadText, str, int], output.carry)
         if read.encoding is None:
@@ -106,6 +106,9 @@ class TextTask:
         if "*" not in settings.trainable:
             return
         vectors = read.encoding[read.mask].detach()
+        if isinstance(book, SoftCodebook):
+            book.update_(vectors)
+            return
         index = torch.cdist(vectors, book.codes).argmin(dim=-1)
         seed = torch.tensor(self.settings.seed, device=vectors.device)
         book.update_(vectors, index, seed=fold_seed(seed, update))
@@ -127,7 +130,7 @@ class TextTask:
         if self.codebook is not None:
             return {**metrics, "code_perplexity": self.codebook.perplexity}
         active: dict[str, int | None] = {}
-        if self.settings.latent.scope == "sentence":
+        if self.settings.latent.scope == "sentence" and self.settings.latent.posterior == "gaussian":
             mean, log_variance = code_posteriors(self.model, text, limit=WATCHED)
             active[SITE] = active_units(mean)
             metrics |= {
@@ -150,8 +153,8 @@ class TextTask:
         for name, module in self.model.named_modules():
             if any(fnmatchcase(name, pattern) for pattern in settings.resets):
                 _reset(module)
-        book = self.codebook
-        if book is not None and not bool(book.is_started):
+        book = None if self.model.latent is None else self.model.latent.site.posterior
+        if isinstance(book, Codebook | SoftCodebook) and not bool(book.is_started):
             seed = torch.tensor(self.settings.seed, device=self.model.device)
             book.start_(self._first_vectors(START_VECTORS * len(book.codes)), seed=seed)
 

@@ -12,10 +12,10 @@ from probattn.core import Mean, fold_seed
 from probattn.core.noise import normal
 from probattn.data.bpe import BOS, EOS, PAD, UNK, Tokenizer
 from probattn.data.text import EncodedSentences
-from probattn.decoding import Constraints, Hypothesis, greedy, sample
+from probattn.decoding import Constraints, Hypothesis, Stepper, greedy, sample
 from probattn.models import MemoryVae, ReadText, SentenceVae
 from probattn.models.text_vae_stepper import MemoryVaeStepper, SentenceVaeStepper
-from probattn.nn import AutoregressiveCategorical, AutoregressiveGaussian, Codebook
+from probattn.nn import AutoregressiveCategorical, AutoregressiveGaussian, Codebook, SoftCodebook
 from probattn.recipes.generation_search import Generated
 from probattn.recipes.storage import without_paths
 from probattn.recipes.text_data import TextCorpus
@@ -57,7 +57,7 @@ class TextWriter:
     ) -> list[Generated]:
         """Sentences from scratch: latents from the prior, then the most probable words.
 
-        Where there is no latent, the words are drawn.
+        Where there is no latent, or codes are random and leave much to the words, the words are drawn.
 
         Args:
             count: How many.
@@ -76,7 +76,14 @@ class TextWriter:
             wanted = self._lengths(rows, own) if length is None else torch.full((rows,), length)
             read = self._drawn(wanted.to(self.model.device), own, temperature, top_p)
             longest = int(wanted.max()) + (1 if length is None or self.settings.latent is None else 10)
-            found += self._written(read, longest, seed=seed + len(found), temperature=temperature, top_p=top_p)
+            found += self._written(
+                read,
+                longest,
+                draws_words=self.settings.latent is None or self.settings.latent.posterior == "stochastic-codes",
+                seed=seed + len(found),
+                temperature=temperature,
+                top_p=top_p,
+            )
         return found
 
     @torch.no_grad()
@@ -156,8 +163,8 @@ class TextWriter:
             return ReadText(
                 torch.zeros(1, count, 1, 0, device=device), torch.ones(count, 1, dtype=torch.bool, device=device)
             )
-        is_memory = self.settings.latent.scope == "memory"
-        positions = lengths + 2 if is_memory else torch.ones_like(lengths)
+        fixed = self.settings.latent.positions
+        positions = lengths + 2 if fixed is None else torch.full_like(lengths, fixed)
         longest = int(positions.max())
         prior = self.model.latent.site.prior
         if isinstance(prior, AutoregressiveCategorical | AutoregressiveGaussian):
@@ -168,16 +175,24 @@ class TextWriter:
         return ReadText.drawn(value, mask)
 
     def _written(
-        self, read: ReadText, longest: int, *, seed: int = 0, temperature: float = 1.0, top_p: float = 1.0
+        self,
+        read: ReadText,
+        longest: int,
+        *,
+        draws_words: bool = False,
+        seed: int = 0,
+        temperature: float = 1.0,
+        top_p: float = 1.0,
     ) -> list[Generated]:
         constraints = Constraints(bos=BOS, eos=EOS, max_length=longest, forbidden=(PAD, BOS, UNK))
-        if isinstance(self.model, MemoryVae):
-            found: list[Hypothesis] = greedy(MemoryVaeStepper(self.model), read, constraints=constraints)
-        elif self.settings.latent is not None:
-            found = greedy(SentenceVaeStepper(self.model), read, constraints=constraints)
+        stepper: Stepper[ReadText, Any] = (
+            MemoryVaeStepper(self.model) if isinstance(self.model, MemoryVae) else SentenceVaeStepper(self.model)
+        )
+        if not draws_words:
+            found: list[Hypothesis] = greedy(stepper, read, constraints=constraints)
         else:
             drawn = sample(
-                SentenceVaeStepper(self.model),
+                stepper,
                 read,
                 constraints=constraints,
                 temperature=temperature,
@@ -190,7 +205,9 @@ class TextWriter:
     def _quantised(self, value: Tensor) -> Tensor:
         latent = self.model.latent
         book = None if latent is None else latent.site.posterior
-        return book.codes[torch.cdist(value, book.codes).argmin(dim=-1)] if isinstance(book, Codebook) else value
+        if not isinstance(book, Codebook | SoftCodebook):
+            return value
+        return book.codes[torch.cdist(value, book.codes).argmin(dim=-1)]
 
     def _require_latent(self, verb: str) -> None:
         if self.settings.latent is None:

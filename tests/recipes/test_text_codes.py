@@ -1,0 +1,203 @@
+"""Random codes in text models: bounds against enumeration, the price of a length, rows that train and write."""
+
+import itertools
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from probattn.core import Elbo, Given, Pathwise
+from probattn.data.text import EncodedSentences
+from probattn.models import MemoryVae, ReadText
+from probattn.nn import EvenReading, SoftCodebook
+from probattn.recipes.text_codes import length_nats, mean_choice, sentence_bound
+from probattn.recipes.text_data import load_corpus
+from probattn.recipes.text_eval import evaluate_model
+from probattn.recipes.text_network import TextModel, build_model
+from probattn.recipes.text_settings import SITE, LatentSettings, TextSettings, engine_stages
+from probattn.recipes.text_task import TextTask
+from probattn.recipes.text_vae import RECIPE
+from probattn.recipes.text_writer import TextWriter
+from probattn.training.randomness import seeded
+
+pytestmark = pytest.mark.filterwarnings("ignore::probattn.training.CollapseWarning")
+
+WORDS, CODES = 12, 3
+TINY = {
+    "updates": 8,
+    "batch_size": 16,
+    "network": "{embedding_dim: 12, hidden_dim: 16, latent_dim: 4, attention_dim: 8, prior_channels: 8, prior_layers: 2}",  # noqa: E501
+    "corpus.train_size": 120,
+    "corpus.test_size": 16,
+    "sampling": "{num_samples: 6, lengths: [4], num_importance: 10, num_weighted: 4}",
+    "latent.num_codes": 8,
+}
+
+
+def settings_of(row: str, **changes: object) -> TextSettings:
+    settings, _ = RECIPE.load(RECIPE.configs(row, "generated"), {**TINY, **changes})
+    assert isinstance(settings, TextSettings)
+    return settings
+
+
+def task_of(row: str, **changes: object) -> TextTask:
+    settings = settings_of(row, **changes)
+    return TextTask(settings, load_corpus(settings.corpus))
+
+
+def tiny_model(scope: str | int) -> MemoryVae:
+    """Three codes; weights large enough that words, codes and posterior depend on each other."""
+    settings = settings_of("davam-short", **{"latent.num_codes": CODES})
+    latent = LatentSettings(scope, "stochastic-codes", "autoregressive", num_codes=CODES)  # type: ignore[arg-type]
+    model = build_model(replace(settings, latent=latent), WORDS)
+    assert isinstance(model, MemoryVae) and isinstance(model.project, EvenReading) is isinstance(scope, int)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(2.0)
+        book = model.latent.site.posterior
+        assert isinstance(book, SoftCodebook)
+        book.log_temperature.fill_(3.0)  # every code has some probability, or importance weights would be heavy
+    return model.eval()
+
+
+def log_joint(model: MemoryVae, text: EncodedSentences, row: int, index: tuple[int, ...]) -> tuple[float, float]:
+    """Log p(x, z) and log q(z | x) of one memory, from the prior's factors and the decoder."""
+    batch = text.batch([row])
+    site = model.latent.site
+    assert isinstance(site.posterior, SoftCodebook) and site.prior is not None
+    places = torch.tensor(index)
+    value = site.posterior.codes[places].unsqueeze(0)  # (1, S, Z)
+    read = model.encode(batch.words, batch.words_mask, {SITE: Pathwise()})
+    assert read.encoding is not None
+    log_prior = site.prior(Given(memory=None, value=value.unsqueeze(0))).log_probs  # type: ignore[arg-type]
+    log_posterior = model.latent.posterior(read.encoding).log_probs  # type: ignore[attr-defined]
+    decoded = model.decode(
+        ReadText.drawn(value),
+        target_in=batch.target_in,
+        target_out=batch.target_out,
+        target_mask=batch.target_mask,
+    )
+
+    def total(log_probs: Tensor) -> float:
+        return float(log_probs[0, torch.arange(len(index)), places].sum())
+
+    return float(decoded.log_lik.sum()) + total(log_prior), total(log_posterior)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("scope", "sentence"), [(2, [5, 7, 4, 9, 6]), ("memory", [5])])
+def test_bounds_against_enumeration(scope: str | int, sentence: list[int]) -> None:
+    """All memories of two (or, with begin and end, three) codes are summed over: the exact log-likelihood and ELBO."""
+    model = tiny_model(scope)
+    text = EncodedSentences([sentence], "one sentence")
+    positions = scope if isinstance(scope, int) else len(sentence) + 2
+    found = [log_joint(model, text, 0, index) for index in itertools.product(range(CODES), repeat=positions)]
+    joint, posterior = (torch.tensor(column, dtype=torch.float64) for column in zip(*found, strict=True))
+    assert float(posterior.logsumexp(dim=0)) == pytest.approx(0.0, abs=1e-5)
+    exact = float(joint.logsumexp(dim=0))
+    elbo = float((posterior.exp() * (joint - posterior)).sum())
+    assert exact - elbo > 0.02  # a gap that can be seen
+    with seeded(0, 0):
+        batch = text.batch([0] * 2000)
+        terms = Elbo()(
+            model(
+                batch.words,
+                batch.words_mask,
+                target_in=batch.target_in,
+                target_out=batch.target_out,
+                target_mask=batch.target_mask,
+                estimators={SITE: Pathwise()},
+            )
+        )
+        error = float(terms.bound.double().std()) / math.sqrt(2000)
+        assert abs(float(terms.bound.double().mean()) - elbo) < 4.0 * error
+        few = torch.tensor([sentence_bound(model, text, 0, draws=10) for _ in range(40)])
+        many = sentence_bound(model, text, 0, draws=2000)
+    assert elbo < float(few.mean()) < exact + 4.0 * float(few.std()) / math.sqrt(40)
+    assert many == pytest.approx(exact, abs=0.02)
+
+
+def test_lengths_have_a_distribution() -> None:
+    counts = (3, 0, 5)
+    nats = [length_nats(counts, EncodedSentences([[7] * words], "one")) for words in range(1, 60)]
+    assert sum(math.exp(-one) for one in nats) == pytest.approx(1.0)
+    assert nats[0] == pytest.approx(math.log(12 / 4)) and nats[3] == pytest.approx(math.log(12 * 2))
+    both = EncodedSentences([[7], [7, 8, 9]], "two")
+    assert length_nats(counts, both) == pytest.approx(nats[0] + nats[2])
+
+
+def writer_of(task: TextTask) -> TextWriter:
+    corpus = task.corpus
+    return TextWriter(task.model, corpus.tokenizer, settings=task.settings, lengths=corpus.length_counts)
+
+
+def test_the_length_is_paid_for_where_a_memory_shows_it() -> None:
+    per_word, fixed = task_of("davam-stochastic"), task_of("davam-short")
+    found = evaluate_model(writer_of(per_word), per_word.corpus)
+    test = per_word.corpus.encoded["test"]
+    share = length_nats(per_word.corpus.length_counts, test) / sum(test.target_lengths)
+    assert found["counted_ppl"] == pytest.approx(found["elbo_ppl"] * math.exp(share))
+    found = evaluate_model(writer_of(fixed), fixed.corpus)
+    assert found["counted_ppl"] == found["elbo_ppl"]
+
+
+def test_a_short_memory_has_as_many_codes_for_every_sentence() -> None:
+    task = task_of("davam-short")
+    batch = task.corpus.encoded["train"].batch(range(8))
+    read = task.model.encode(batch.words, batch.words_mask, {SITE: Pathwise()})
+    assert read.value.shape == (1, 8, 4, 4) and bool(read.mask.all()) and read.mask.shape == (8, 4)
+    book = task.model.latent.site.posterior  # type: ignore[union-attr]
+    assert isinstance(book, SoftCodebook)
+    nearest = torch.cdist(read.value[0], book.codes).detach().min(dim=-1).values
+    assert float(nearest.max()) < 1e-3  # codes, and nothing between
+    writer = writer_of(task)
+    assert writer.sample(3, seed=1) == writer.sample(3, seed=1) != writer.sample(3, seed=2)
+    assert len(writer.sample(2, length=5)) == 2
+    assert len(writer.reconstruct(["the man sleeps ."])) == 1
+    assert len(writer.interpolate("the man sleeps .", "two girls saw a dog .", steps=3)) == 3
+
+
+def trained(model: TextModel, task: TextTask, updates: int) -> list[float]:
+    """Losses of a few updates on one batch."""
+    stage = engine_stages(task.settings)[0]
+    optimiser = torch.optim.Adam(model.parameters(), lr=0.005)
+    losses = []
+    for update in range(updates):
+        optimiser.zero_grad()
+        output = task.step(task.batches(0)[0], stage, update)
+        output.loss.backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+        task.after_update(task.batches(0)[0], output)
+        losses.append(float(output.loss.detach()))
+    return losses
+
+
+@pytest.mark.parametrize("row", ["davam-joint", "davam-short"])
+def test_rows_learn_and_keep_their_codes_apart(row: str) -> None:
+    torch.manual_seed(0)
+    task = task_of(row, **{"latent.num_codes": 16, "updates": 400})  # the KL's weight stays small over the first 30
+    losses = trained(task.model, task, 30)
+    assert sum(losses[-5:]) < 0.8 * sum(losses[:5])
+    average, entropy = mean_choice(task.model.eval(), task.corpus.encoded["train"])
+    assert float(average.sum()) == pytest.approx(1.0)
+    marginal = float(torch.special.entr(average).sum())
+    assert marginal > 1.0  # more than a few codes are chosen
+    assert marginal > entropy  # and which one says something of the sentence
+
+
+def test_settings_that_cannot_work_are_refused() -> None:
+    with pytest.raises(ValueError, match="prior over codes"):
+        settings_of("davam-short", **{"latent.prior": "normal"})
+    with pytest.raises(ValueError, match="at least 1"):
+        settings_of("davam-short", **{"latent.scope": 0})
+    with pytest.raises(ValueError, match="set latent.scope to a number"):
+        engine_stages(settings_of("davam-short", **{"latent.scope": "memory"}))
+
+
+def test_one_random_code_per_sentence() -> None:
+    task = task_of("davam-short", **{"latent.scope": "sentence"})
+    assert {"elbo_ppl", "kl"} <= task.validate().keys()
+    assert trained(task.model, task, 1)[0] > 0.0
+    assert "iw_ppl" in evaluate_model(writer_of(task), task.corpus)
