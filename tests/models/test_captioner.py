@@ -26,12 +26,12 @@ from probattn.distributions import Categorical, GammaPrior, Weibull
 from probattn.models.captioner import (
     Att2inCell,
     Captioner,
-    RegionEncoder,
     with_sampled_kl,
     with_trajectory_baseline,
 )
 from probattn.models.captioner_stepper import CaptionerStepper
 from probattn.models.recurrence import DecoderState
+from probattn.models.regions import RegionEncoder
 from probattn.nn import Additive, FromScores, InferenceNetwork, KeyPrior, Site
 
 WORDS, FEATURES, REGIONS, CONTEXT, HIDDEN = 9, 5, 3, 6, 7

@@ -22,7 +22,7 @@ def given(context: torch.Tensor, mask: torch.Tensor | None = None) -> Given:
 
 @torch.no_grad()
 def test_probabilities_by_hand() -> None:
-    book = SoftCodebook(3, 4, temperature=0.5)
+    book = SoftCodebook(3, 4, temperature=0.5).eval()
     book.centre.fill_(0.3)
     book.width.fill_(2.0)
     vectors = torch.randn(5, 4)
@@ -36,7 +36,7 @@ def test_probabilities_by_hand() -> None:
 
 @torch.no_grad()
 def test_a_cold_choice_is_the_nearest_code() -> None:
-    cold = SoftCodebook(5, 4, temperature=1e-4)
+    cold = SoftCodebook(5, 4, temperature=1e-4).eval()
     vectors = torch.randn(6, 2, 4)
     choice = cold(given(vectors))
     nearest = CodeDelta(cold.scaled(vectors), cold.codes).index
@@ -45,7 +45,7 @@ def test_a_cold_choice_is_the_nearest_code() -> None:
 
 
 def test_the_choice_follows_an_encoder_that_moves_and_grows() -> None:
-    book = SoftCodebook(4, 6)
+    book = SoftCodebook(4, 6).eval()
     vectors = 0.01 * torch.randn(300, 6) + 5.0
     book.start_(vectors, seed=SEED)
     first = book(given(vectors)).log_probs.detach()
@@ -58,8 +58,21 @@ def test_the_choice_follows_an_encoder_that_moves_and_grows() -> None:
     torch.testing.assert_close(once.width, 0.75 + 0.25 * vectors.var(dim=0, correction=0).mean().sqrt())
 
 
+def test_training_standardises_by_the_batch_so_that_no_gradient_moves_all_vectors_alike() -> None:
+    book = SoftCodebook(3, 4)
+    vectors = (5.0 + 0.1 * torch.randn(2, 6, 4)).requires_grad_()
+    mask = torch.tensor([[True] * 6, [True] * 3 + [False] * 3])
+    found = book.scaled(vectors, mask)
+    junk = torch.where(mask.unsqueeze(-1), vectors, 1e4)
+    torch.testing.assert_close(book.scaled(junk, mask)[mask], found[mask])  # padding does not count
+    torch.testing.assert_close(book.scaled(7.0 + 3.0 * vectors, mask)[mask], found[mask], atol=1e-3, rtol=1e-3)
+    (grad,) = torch.autograd.grad((found[mask] * torch.randn(9, 4)).sum(), vectors)
+    assert float(grad.abs().max()) > 0.1
+    torch.testing.assert_close(grad[mask].sum(dim=0), torch.zeros(4), atol=1e-4, rtol=0.0)
+
+
 def test_a_feature_that_fades_out_is_not_blown_up() -> None:
-    book = SoftCodebook(3, 4, decay=0.0)
+    book = SoftCodebook(3, 4, decay=0.0).eval()
     vectors = torch.randn(50, 4)
     vectors[:, 0] *= 1e-5
     book.update_(vectors)
@@ -108,7 +121,7 @@ def test_wrong_arguments_are_named() -> None:
 
 def bottleneck() -> tuple[SoftCodebook, Bottleneck]:
     torch.manual_seed(0)
-    book = SoftCodebook(3, 4)
+    book = SoftCodebook(3, 4).eval()
     prior = AutoregressiveCategorical(CausalSum(4, 3), book, detaches_value=False)
     return book, Bottleneck(Site("codes", prior=prior, posterior=book, unit="example", feeds_state=True))
 

@@ -105,7 +105,7 @@ CONDITIONALS = {
     "mean-memory": Row(MeanMemory, VECTOR, frozenset({"values"}), event="vector"),
     "from-context": Row(lambda: FromContext(D, 7), VECTOR, CONTEXT, event="vector"),
     "gaussian-head": Row(lambda: GaussianHead(D, 3), (B, T, 3), CONTEXT, event="vector"),
-    "soft-codebook": Row(lambda: SoftCodebook(C, D), VECTOR, CONTEXT, event="vector"),
+    "soft-codebook": Row(lambda: SoftCodebook(C, D).eval(), VECTOR, CONTEXT, event="vector"),
     "inference-network": Row(
         lambda: InferenceNetwork(
             Bilinear(D, D),

@@ -26,6 +26,7 @@ from probattn.core.bounds import Bound
 from probattn.core.noise import fold_seed, fresh_seed
 from probattn.models.draws import chunk_credit, stack_steps
 from probattn.models.recurrence import DecoderState, words_log_lik
+from probattn.models.regions import RegionEncoder
 from probattn.nn import Score, Site
 from probattn.nn.site import Replay
 
@@ -33,7 +34,6 @@ __all__ = [
     "Att2inCell",
     "Captioner",
     "EncodedImages",
-    "RegionEncoder",
     "with_sampled_kl",
     "with_trajectory_baseline",
 ]
@@ -50,39 +50,6 @@ class EncodedImages:
 
     memory: Memory
     prepared: Tensor
-
-
-class RegionEncoder(nn.Module):
-    """relu(W feature / scale + b) of every region.
-
-    Args:
-        feature_dim: D.
-        context_dim: C.
-        scale: Standard deviation of features, kept with the weights: features of any unit may come.
-    """
-
-    scale: Tensor
-
-    def __init__(self, feature_dim: int, context_dim: int, *, scale: float = 1.0):
-        super().__init__()
-        if not scale > 0.0:
-            raise ValueError(f"RegionEncoder(scale) must be positive, got {scale}; are all features the same?")
-        self.project = nn.Linear(feature_dim, context_dim)
-        self.register_buffer("scale", torch.tensor(scale))
-
-    @property
-    def feature_dim(self) -> int:
-        """D."""
-        return self.project.in_features
-
-    @property
-    def context_dim(self) -> int:
-        """C."""
-        return self.project.out_features
-
-    def forward(self, features: Tensor) -> Tensor:
-        """(B, R, C) from features (B, R, D)."""
-        return torch.relu(self.project(features / self.scale))
 
 
 class Att2inCell(nn.Module):

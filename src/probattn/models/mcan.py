@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from probattn.core import Dense, Evaluation, Latent
-from probattn.models.vqa import QuestionEncoder, RegionEncoder, VqaInputs, VqaPrediction, require_width
+from probattn.models.regions import RegionEncoder
+from probattn.models.vqa import QuestionEncoder, VqaInputs, VqaPrediction, require_width
 from probattn.nn import Dropout, MultiheadAttention
 
 __all__ = ["AttentionUnit", "FeedForward", "Mcan", "Reduction"]
@@ -119,7 +120,7 @@ class Mcan(nn.Module):
         dim, fused_dim = question.dim, 2 * question.dim
         self.question = question
         self.encoder = encoder
-        self.input_dim = region_dim if encoder is None else encoder.input_dim
+        self.input_dim = region_dim if encoder is None else encoder.feature_dim
         self.project_region = nn.Linear(region_dim, dim)
 
         def units(kind: str) -> nn.ModuleList:

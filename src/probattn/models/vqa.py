@@ -18,9 +18,10 @@ from probattn.core import Dense, Enumerate, Estimator, Evaluation, Mean, Memory
 from probattn.core.bounds import Bound
 from probattn.kernels import latent_cross_entropy
 from probattn.models.draws import chunk_credit
+from probattn.models.regions import RegionEncoder
 from probattn.nn import Additive, Attention, AttentionOutput, Dropout, Site
 
-__all__ = ["QuestionEncoder", "RegionEncoder", "RegionVqa", "VqaInputs", "VqaPrediction", "require_width"]
+__all__ = ["QuestionEncoder", "RegionVqa", "VqaInputs", "VqaPrediction", "require_width"]
 
 
 @dataclass(frozen=True)
@@ -86,24 +87,6 @@ class QuestionEncoder(nn.Module):
         return states[torch.arange(len(states), device=states.device), ends]
 
 
-class RegionEncoder(nn.Module):
-    """relu(W x + b) of every region.
-
-    Args:
-        input_dim: Features of a region as they come.
-        dim: Features of a region as the network sees it.
-    """
-
-    def __init__(self, input_dim: int, dim: int):
-        super().__init__()
-        self.input_dim = input_dim
-        self.project = nn.Linear(input_dim, dim)
-
-    def forward(self, regions: Tensor) -> Tensor:
-        """(B, R, input_dim) to (B, R, dim)."""
-        return torch.relu(self.project(regions))
-
-
 class RegionVqa(nn.Module):
     """score -> weights -> region -> relu(W [region; question]) -> answer.
 
@@ -129,12 +112,12 @@ class RegionVqa(nn.Module):
         hidden_dim: int,
         num_answers: int,
         dropout: float = 0.5,
-        encoder: "RegionEncoder | None" = None,
+        encoder: RegionEncoder | None = None,
     ):
         super().__init__()
         self.question = question
         self.encoder = encoder
-        self.input_dim = region_dim if encoder is None else encoder.input_dim
+        self.input_dim = region_dim if encoder is None else encoder.feature_dim
         self.attention = Attention(Additive(question.dim, region_dim, hidden_dim=attention_dim), weights=weights)
         self.project_region = nn.Linear(region_dim, hidden_dim, bias=False)
         self.project_question = nn.Linear(question.dim, hidden_dim)

@@ -1,8 +1,9 @@
 """A codebook with a random choice: q(z = code k | x) = softmax_k(-|e - code_k|² / temperature).
 
 Codes and temperature are parameters, so one bound trains encoder, codes, posterior and prior together. As the
-temperature falls to 0 the choice becomes the nearest code. What the encoder gives is centred and scaled by moving
-averages first: otherwise an encoder that grows, or moves all vectors alike, saturates the choice within a few updates,
+temperature falls to 0 the choice becomes the nearest code. What the encoder gives is centred and scaled first, by the
+batch while training (with gradients through both, or the encoder would run after a centre that follows it), by moving
+averages else. Otherwise an encoder that grows, or moves all vectors alike, saturates the choice within a few updates,
 all vectors choose one code, and no gradient is left that could part them.
 
 Size letters: N vectors, B examples, S positions, M positions that are read, C codes, D features.
@@ -76,13 +77,17 @@ class SoftCodebook(Conditional):
         if given.context is None:
             raise ValueError("a SoftCodebook reads Given.context, which is absent; use it in a Bottleneck")
         # |e|² is the same for all codes
-        products = 2.0 * self.scaled(given.context) @ self.codes.T - self.codes.square().sum(dim=-1)
+        products = 2.0 * self.scaled(given.context, given.mask) @ self.codes.T - self.codes.square().sum(dim=-1)
         scores = products / self.temperature
         return CodeChoice(scores, self.codes, relaxation=self.relaxation, mask=given.mask)
 
-    def scaled(self, vectors: Tensor) -> Tensor:
-        """Vectors (*unit, D) standardised by the moving averages, then with mean 0 and variance 1 over features."""
-        return nn.functional.layer_norm((vectors - self.centre) / self.width, self.codes.shape[-1:])
+    def scaled(self, vectors: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Vectors (*unit, D) with mask (*unit), standardised, then with mean 0 and variance 1 over features."""
+        centre, width = self.centre, self.width
+        if self.training:
+            real = vectors.flatten(0, -2) if mask is None else vectors[mask]
+            centre, width = real.mean(dim=0), _deviation(real)
+        return nn.functional.layer_norm((vectors - centre) / width, self.codes.shape[-1:])
 
     @torch.no_grad()
     def start_(self, vectors: Tensor, *, seed: Tensor, num_iterations: int = 10) -> None:
@@ -151,7 +156,7 @@ class EvenReading(nn.Module):
 
 def _deviation(vectors: Tensor) -> Tensor:
     """() root mean square over all features of the distance from their mean."""
-    return vectors.var(dim=0, correction=0).mean().sqrt().clamp(min=1e-6)
+    return vectors.var(dim=0, correction=0).mean().clamp(min=1e-12).sqrt()
 
 
 def _log_temperature(squared: Tensor, entropy: float) -> float:

@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 from probattn.core import Constant, Elbo, Estimator, Schedule
-from probattn.models.captioner import Captioner, RegionEncoder
+from probattn.models.captioner import Captioner
+from probattn.models.regions import RegionEncoder
 from probattn.nn import Additive
 from probattn.recipes.blueprints import SiteBlueprint, Sizes
 from probattn.recipes.captioning_data import CorpusSettings

@@ -10,7 +10,8 @@ from probattn.data.glove import DIM as GLOVE_DIM
 from probattn.data.glove import glove_rows
 from probattn.data.words import vocabulary_words
 from probattn.models.mcan import Mcan
-from probattn.models.vqa import QuestionEncoder, RegionEncoder, RegionVqa, VqaInputs, VqaPrediction
+from probattn.models.regions import RegionEncoder
+from probattn.models.vqa import QuestionEncoder, RegionVqa, VqaInputs, VqaPrediction
 from probattn.nn import FromScores, MultiheadAttention, sampling
 from probattn.recipes.blueprints import Sizes
 from probattn.recipes.vqa_data import Vocabulary
