@@ -11,17 +11,18 @@ import pytest
 import torch
 
 import probattn
-from probattn.core import Constant, Cyclical, Linear
+from probattn.core import Constant, Cyclical, Elbo, Linear
 from probattn.data.bpe import EOS
 from probattn.nn import Codebook
 from probattn.recipes.recipe import Run
 from probattn.recipes.text_data import CorpusSettings, load_corpus
 from probattn.recipes.text_eval import evaluate_model, first_sentences, importance_weighted, tally
 from probattn.recipes.text_settings import SITE, TextSettings, Weight, engine_stages
-from probattn.recipes.text_task import TextTask
+from probattn.recipes.text_task import TextTask, decoded
 from probattn.recipes.text_vae import RECIPE
 from probattn.recipes.text_writer import TextWriter
 from probattn.training import Aggressive
+from probattn.training.optim import set_trainable
 
 pytestmark = pytest.mark.filterwarnings("ignore::probattn.training.CollapseWarning")
 
@@ -99,6 +100,25 @@ def test_codebook_starts_from_the_encoder_and_moves_in_the_first_stage_alone() -
     before = book.codes.clone()
     task.after_update(batch, task.step(batch, second, 0))
     assert torch.equal(book.codes, before)
+
+
+def test_a_stage_of_the_prior_alone_reads_no_words_and_has_the_same_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = task_of("davam-128", **{"latent.num_codes": 16})
+    stage = engine_stages(task.settings)[1]
+    batch = task.batches(0)[0]
+    set_trainable(task.model, stage)
+    task.model.eval()  # no dropout
+    task.step(batch, stage, 0)  # starts the codebook
+    text = task.corpus.encoded["train"].batch(batch)
+    with_words = decoded(task.model, task.model.encode(text.words, text.words_mask, stage.estimators), text)
+    assert float(with_words.log_lik.sum()) < 0.0
+    monkeypatch.setattr(type(task.model), "decode", None)  # would fail
+    output = task.step(batch, stage, 1)
+    assert "log_lik" not in output.logs and "kl_latent" in output.logs
+    prior = dict(task.model.named_parameters())["latent.site.prior.start"]
+    (found,) = torch.autograd.grad(output.loss, prior, retain_graph=True)
+    (whole,) = torch.autograd.grad(Elbo()(with_words).loss.sum() / len(batch), prior)
+    assert found.abs().sum() > 0 and torch.allclose(found, whole, rtol=1e-4, atol=1e-7)
 
 
 def test_pretraining_draws_the_decoder_anew_and_keeps_the_encoder() -> None:

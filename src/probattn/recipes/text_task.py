@@ -83,15 +83,18 @@ class TextTask:
         text = self.corpus.encoded["train"].batch(batch).to(self.model.device)
         read = self.model.encode(text.words, text.words_mask, stage.estimators)
         bound: Bound = Elbo() if stage.bound is None else stage.bound
-        terms = bound(decoded(self.model, read, text), stage.weights_at(update))
+        is_decoded = self._trains_likelihood()
+        evaluation = decoded(self.model, read, text) if is_decoded else undecoded(read, text)
+        terms = bound(evaluation, stage.weights_at(update))
         sentences, tokens = len(batch), int(text.target_mask.sum())
         logs: dict[str, tuple[Tensor | float, float]] = {
-            "log_lik": (float(terms.log_lik.sum()), tokens),
             "tokens": (float(tokens), 1.0),
             **{f"kl_{name}": (float(value.sum()), sentences) for name, value in terms.kl.items()},
         }
+        if is_decoded:
+            logs["log_lik"] = (float(terms.log_lik.sum()), tokens)
         loss, cost = terms.loss.sum() / sentences, terms.cost.sum() / sentences
-        parts = {"likelihood": loss - cost, "kl": cost} if float(cost.detach()) != 0.0 else {}
+        parts = {"likelihood": loss - cost, "kl": cost} if is_decoded and float(cost.detach()) != 0.0 else {}
         return StepOutput(loss=loss, weight=float(sentences), logs=logs, parts=parts, carry=(read, stage.name, update))
 
     def after_update(self, batch: Tensor, output: StepOutput) -> None:
@@ -147,6 +150,11 @@ class TextTask:
         """Row numbers and texts, for the report of a failure."""
         return {"rows": batch.tolist(), "text": [self.corpus.texts["train"][row] for row in batch.tolist()]}
 
+    def _trains_likelihood(self) -> bool:
+        """Whether the stage trains more than the prior, which the words do not depend on given the latent."""
+        named = self.model.named_parameters()
+        return any(one.requires_grad for name, one in named if not name.startswith("latent.site.prior."))
+
     def _prepare(self, stage: Stage) -> None:
         """Before the first step of a stage: draw weights anew that it resets, and start the codebook."""
         settings = next(one for one in self.settings.stages if one.name == stage.name)
@@ -176,6 +184,12 @@ class TextTask:
 def decoded(model: TextModel, read: ReadText, text: TextBatch) -> Evaluation:
     """The model's evaluation of a batch given what it read."""
     return model.decode(read, target_in=text.target_in, target_out=text.target_out, target_mask=text.target_mask)
+
+
+def undecoded(read: ReadText, text: TextBatch) -> Evaluation:
+    """The same without the words, where their likelihood is a constant: what is left is the KL."""
+    nothing = torch.zeros(1, *text.target_mask.shape, device=text.target_mask.device)
+    return Evaluation(log_lik=nothing, latents=tuple(read.latents), mask=text.target_mask)
 
 
 def _reset(module: nn.Module) -> None:
