@@ -26,7 +26,7 @@ from probattn.recipes.glue_tables import uncertainty_table as glue_uncertainty_t
 from probattn.recipes.pilot_vae import RECIPE as PILOT
 from probattn.recipes.question_generation import RECIPE as QUESTIONS
 from probattn.recipes.recall import RECIPE as RECALL
-from probattn.recipes.report import as_markdown, render_markdown
+from probattn.recipes.report import Column, as_markdown, render_markdown
 from probattn.recipes.results import RowResult
 from probattn.recipes.storage import read_results
 from probattn.recipes.text_cells import read_cells
@@ -42,6 +42,14 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = ROOT / "docs" / "generated"
 PLOTS = ROOT / "docs" / "assets"
 GENERATED_METRICS = ("ppl", "elbo_ppl", "bleu", "entropy", "aer", "posterior_aer", "exact_aer", "effective_kl_gradient")
+BOUND_COLUMNS = (
+    Column("reconstruction", "Rec"),
+    Column("kl", "KL"),
+    Column("elbo_ppl", "elbo_ppl"),
+    Column("counted_ppl", "counted_ppl"),
+    Column("iw_ppl", "iw_ppl"),
+    Column("codes_used", "codes used"),
+)
 sys.path.insert(0, str(ROOT))  # a script finds no other folder than its own
 
 from benchmarks.attention_plots import attention_plots  # noqa: E402
@@ -241,6 +249,14 @@ def text(scale: str) -> str:
     return comparison_page(scale, stored(folder, TEXT.rows), read_cells(folder / "fluency"))
 
 
+def text_bounds() -> str:
+    """Rows that train the summed bound, beside the language model."""
+    results = stored(ROOT / "results" / "text_bounds", TEXT.rows)
+    seeds = len({result.seed for result in results})
+    note = f"Generated sentences, {results[0].facts['updates']} updates of every row, {seeds} seed(s)."
+    return f"{render_markdown(results, BOUND_COLUMNS)}\n{note}\n"
+
+
 def text_studies() -> dict[Path, str]:
     """Sensitivity and augmentation of text models: pages, and plots where there are results."""
     results = ROOT / "results"
@@ -297,6 +313,7 @@ def main() -> None:
         "nmt_kmax": k_max(),
         "nmt_multi30k": multi30k(),
         "recall": recall(),
+        "text_bounds": text_bounds(),
         **{f"vqa_{scale}": vqa(scale) for scale in ("daquar", "scenes")},
         **{f"text_{scale}": text(scale) for scale in ("ptb", "captions", "yahoo")},
     }
