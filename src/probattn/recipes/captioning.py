@@ -8,8 +8,10 @@ updates; a run is resumed where it stopped. A row that is known to break may say
 is not finite ends its run, the engine keeps what is needed to see it again, and the table says so.
 """
 
+import sys
 from typing import Any
 
+from probattn.metrics.captions import has_caption_scores
 from probattn.recipes.captioning_data import CaptionCorpus, load_corpus
 from probattn.recipes.captioning_report import write_report
 from probattn.recipes.captioning_settings import CaptioningSettings
@@ -33,6 +35,8 @@ def train(run: Run) -> RowResult:
         raise ValueError(f"trainer.select_by={settings.trainer.select_by}: a validation gives bleu4 and ppl")
     corpus = load_corpus(settings.corpus)
     announce(corpus, run)
+    if not has_caption_scores():
+        print("CIDEr and ROUGE-L are left out; they need: pip install 'probattn[vision]'", file=sys.stderr)
     task = CaptioningTask(settings, corpus, plain=run.plain)
     try:
         result = train_to_end(task, run, settings=settings.trainer, stages=[settings.stage()], seed=settings.seed)
@@ -118,7 +122,8 @@ def _row_facts(settings: CaptioningSettings) -> dict[str, Any]:
 
 
 def _facts(settings: CaptioningSettings, result: TrainResult) -> dict[str, Any]:
-    return {**_row_facts(settings), "updates": result.updates, "epochs": result.epochs}
+    missing = {} if has_caption_scores() else {"left_out": "CIDEr and ROUGE-L: pycocoevalcap is not installed"}
+    return {**_row_facts(settings), "updates": result.updates, "epochs": result.epochs, **missing}
 
 
 RECIPE = Recipe("captioning", CaptioningSettings, train, write_report, load_model=load_writer, default_scale="scenes")
