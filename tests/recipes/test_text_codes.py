@@ -13,38 +13,18 @@ from probattn.data.text import EncodedSentences
 from probattn.models import MemoryVae, ReadText
 from probattn.nn import EvenReading, SoftCodebook
 from probattn.recipes.text_codes import length_nats, mean_choice, sentence_bound
-from probattn.recipes.text_data import load_corpus
 from probattn.recipes.text_eval import evaluate_model
 from probattn.recipes.text_network import TextModel, build_model
-from probattn.recipes.text_settings import SITE, LatentSettings, TextSettings, engine_stages
+from probattn.recipes.text_settings import SITE, LatentSettings, engine_stages
 from probattn.recipes.text_task import TextTask
-from probattn.recipes.text_vae import RECIPE
 from probattn.recipes.text_writer import TextWriter
 from probattn.training.randomness import seeded
+from tests.recipes.tiny_text import settings_of, task_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::probattn.training.CollapseWarning")
 
 WORDS, CODES = 12, 3
-TINY = {
-    "updates": 8,
-    "batch_size": 16,
-    "network": "{embedding_dim: 12, hidden_dim: 16, latent_dim: 4, attention_dim: 8, prior_channels: 8, prior_layers: 2}",  # noqa: E501
-    "corpus.train_size": 120,
-    "corpus.test_size": 16,
-    "sampling": "{num_samples: 6, lengths: [4], num_importance: 10, num_weighted: 4}",
-    "latent.num_codes": 8,
-}
-
-
-def settings_of(row: str, **changes: object) -> TextSettings:
-    settings, _ = RECIPE.load(RECIPE.configs(row, "generated"), {**TINY, **changes})
-    assert isinstance(settings, TextSettings)
-    return settings
-
-
-def task_of(row: str, **changes: object) -> TextTask:
-    settings = settings_of(row, **changes)
-    return TextTask(settings, load_corpus(settings.corpus))
+FEW = {"latent.num_codes": 8}
 
 
 def tiny_model(scope: str | int) -> MemoryVae:
@@ -134,7 +114,7 @@ def writer_of(task: TextTask) -> TextWriter:
 
 
 def test_the_length_is_paid_for_where_a_memory_shows_it() -> None:
-    per_word, fixed = task_of("davam-stochastic"), task_of("davam-short")
+    per_word, fixed = task_of("davam-stochastic", **FEW), task_of("davam-short", **FEW)
     found = evaluate_model(writer_of(per_word), per_word.corpus)
     test = per_word.corpus.encoded["test"]
     share = length_nats(per_word.corpus.length_counts, test) / sum(test.target_lengths)
@@ -144,7 +124,7 @@ def test_the_length_is_paid_for_where_a_memory_shows_it() -> None:
 
 
 def test_a_short_memory_has_as_many_codes_for_every_sentence() -> None:
-    task = task_of("davam-short")
+    task = task_of("davam-short", **FEW)
     batch = task.corpus.encoded["train"].batch(range(8))
     read = task.model.encode(batch.words, batch.words_mask, {SITE: Pathwise()})
     assert read.value.shape == (1, 8, 4, 4) and bool(read.mask.all()) and read.mask.shape == (8, 4)
@@ -197,7 +177,7 @@ def test_settings_that_cannot_work_are_refused() -> None:
 
 
 def test_one_random_code_per_sentence() -> None:
-    task = task_of("davam-short", **{"latent.scope": "sentence"})
+    task = task_of("davam-short", **FEW, **{"latent.scope": "sentence"})
     assert {"elbo_ppl", "kl"} <= task.validate().keys()
     assert trained(task.model, task, 1)[0] > 0.0
     assert "iw_ppl" in evaluate_model(writer_of(task), task.corpus)

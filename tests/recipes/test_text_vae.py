@@ -17,35 +17,15 @@ from probattn.nn import Codebook
 from probattn.recipes.recipe import Run
 from probattn.recipes.text_data import CorpusSettings, load_corpus
 from probattn.recipes.text_eval import evaluate_model, first_sentences, importance_weighted, tally
-from probattn.recipes.text_settings import SITE, TextSettings, Weight, engine_stages
-from probattn.recipes.text_task import TextTask, decoded
+from probattn.recipes.text_settings import SITE, Weight, engine_stages
+from probattn.recipes.text_task import decoded
 from probattn.recipes.text_vae import RECIPE
 from probattn.recipes.text_writer import TextWriter
 from probattn.training import Aggressive
 from probattn.training.optim import set_trainable
+from tests.recipes.tiny_text import TINY, settings_of, task_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::probattn.training.CollapseWarning")
-
-TINY = {
-    "updates": 8,
-    "batch_size": 16,
-    "network": "{embedding_dim: 12, hidden_dim: 16, latent_dim: 4, attention_dim: 8, prior_channels: 8, prior_layers: 2}",  # noqa: E501
-    "corpus.train_size": 120,
-    "corpus.test_size": 16,
-    "sampling": "{num_samples: 6, lengths: [4], num_importance: 10, num_weighted: 4}",
-    "trainer.validate_every": 4,
-}
-
-
-def settings_of(row: str, **changes: object) -> TextSettings:
-    settings, _ = RECIPE.load(RECIPE.configs(row, "generated"), {**TINY, **changes})
-    assert isinstance(settings, TextSettings)
-    return settings
-
-
-def task_of(row: str, **changes: object) -> TextTask:
-    settings = settings_of(row, **changes)
-    return TextTask(settings, load_corpus(settings.corpus))
 
 
 @pytest.mark.parametrize("row", RECIPE.rows)

@@ -7,10 +7,9 @@ import numpy as np
 from jsonargparse import ArgumentParser, Namespace
 
 from probattn.cli.command import Command
-from probattn.cli.models import put_lines
+from probattn.cli.models import open_model, put_lines
 from probattn.data.image_features import ImageFeatures, read_features
 from probattn.data.picture_questions import read_questions
-from probattn.loading import load
 from probattn.recipes.storage import write_atomically
 from probattn.recipes.vqa_answerer import Answer, Answerer
 from probattn.recipes.vqa_report import read_picture
@@ -53,7 +52,7 @@ def _run(arguments: Namespace) -> None:
         )
     if (arguments.map is not None and not is_one) or (arguments.picture is not None and arguments.map is None):
         raise ValueError("--map is for one --image and --question; --picture is for --map")
-    answerer = open_answerer(arguments.model)
+    answerer = open_model(arguments.model, Answerer, "no model that answers questions about pictures")
     features = read_features(arguments.features)
     if is_one:
         questions, images = [arguments.question], [arguments.image]
@@ -70,18 +69,6 @@ def _run(arguments: Namespace) -> None:
     put_lines([line(one, *about) for one, *about in zip(found, questions, images, strict=True)], arguments.output)
     if arguments.map is not None:
         write_atomically(arguments.map, _map(found[0], features, arguments))
-
-
-def open_answerer(path: Path) -> Answerer:
-    """The network in a folder.
-
-    Raises:
-        ValueError: If it is a model of another kind.
-    """
-    model = load(path)
-    if not isinstance(model, Answerer):
-        raise ValueError(f"{path} holds no model that answers questions about pictures, but a {type(model).__name__}")
-    return model
 
 
 def _line(answer: Answer, question: str, image: str) -> str:

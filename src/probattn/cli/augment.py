@@ -5,10 +5,9 @@ from pathlib import Path
 from jsonargparse import ArgumentParser, Namespace
 
 from probattn.cli.command import Command, settings_of
-from probattn.cli.models import put_lines
+from probattn.cli.models import open_model, put_lines
 from probattn.data.text import read_text
 from probattn.kernels.native import settle
-from probattn.loading import load
 from probattn.recipes.provenance import note_commit
 from probattn.recipes.recipe import Run
 from probattn.recipes.text_vae import RECIPE
@@ -42,17 +41,11 @@ def _run(arguments: Namespace) -> None:
     if arguments.times <= 0.0:
         raise ValueError(f"--times must be positive, got {arguments.times}")
     lines = read_text(arguments.corpus)
-    writer = _open(arguments) if arguments.model is not None else _train(arguments)
+    model = arguments.model
+    writer = _train(arguments) if model is None else open_model(model, TextWriter, "no text model")
     count = max(1, round(arguments.times * len(lines)))
     drawn = writer.sample(count, temperature=arguments.temperature, top_p=arguments.top_p, seed=arguments.seed)
     put_lines([*lines, *(one.text for one in drawn)], arguments.output)
-
-
-def _open(arguments: Namespace) -> TextWriter:
-    model = load(arguments.model)
-    if not isinstance(model, TextWriter):
-        raise ValueError(f"{arguments.model} holds no text model, but a {type(model).__name__}")
-    return model
 
 
 def _train(arguments: Namespace) -> TextWriter:
@@ -63,10 +56,7 @@ def _train(arguments: Namespace) -> TextWriter:
     note_commit(output)
     settle()
     RECIPE.train(Run(settings, plain, output))
-    writer = load(output)
-    if not isinstance(writer, TextWriter):
-        raise ValueError(f"{output} holds no text model")
-    return writer
+    return open_model(output, TextWriter, "no text model")
 
 
 COMMAND = Command("a text with generated sentences added to it", _DESCRIPTION, _add_arguments, _run)

@@ -8,8 +8,8 @@ from typing import Any
 
 from jsonargparse import ArgumentParser, Namespace
 
-from probattn import load
 from probattn.cli.command import Command
+from probattn.cli.models import open_model
 from probattn.data.flickr8k import read_captions
 from probattn.data.image_features import ImageFeatures, read_features
 from probattn.recipes.captioning_writer import CaptionWriter, WordAttention
@@ -46,9 +46,7 @@ def _run(arguments: Namespace) -> None:
         raise ValueError(
             f"--count must be at least 1 and --draws at least 2, got {arguments.count} and {arguments.draws}"
         )
-    writer = load(arguments.model)
-    if not isinstance(writer, CaptionWriter):
-        raise ValueError(f"{arguments.model} is a {type(writer).__name__}; a gallery needs a model of 'captioning'")
+    writer = open_model(arguments.model, CaptionWriter, "no captioner")
     if arguments.images is not None and not arguments.images.is_dir():
         raise NotADirectoryError(f"{arguments.images} is not a folder; name the one that holds the pictures")
     features = read_features(arguments.features)

@@ -8,9 +8,10 @@ from jsonargparse import ArgumentParser, Namespace
 from tqdm import tqdm
 
 from probattn.cli.command import Command
-from probattn.cli.models import input_blocks, open_generator, put_lines
+from probattn.cli.models import input_blocks, open_model, put_lines
 from probattn.loading import load
 from probattn.recipes.generation_search import Generated
+from probattn.recipes.generator import Generator
 from probattn.recipes.text_writer import TextWriter
 
 __all__ = ["COMMAND"]
@@ -70,7 +71,7 @@ def _run(arguments: Namespace) -> None:
         return
     if arguments.origin == "prior":
         raise ValueError(f"{arguments.model} needs sources; --from prior is for models of the recipe text_vae")
-    generator = open_generator(arguments.model)
+    generator = open_model(arguments.model, Generator, "no model that generates text from draws")
     draw = {"all": None, "none": ()}.get(arguments.draw, (arguments.draw,))
     is_random = bool(generator.sites if draw is None else draw)
     lines: list[str] = []

@@ -3,38 +3,39 @@
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 from probattn.data.parallel import read_lines, split_lines
 from probattn.loading import load
-from probattn.recipes.generator import Generator
 from probattn.recipes.storage import write_atomically
 from probattn.recipes.translator import Translator
 
-__all__ = ["input_blocks", "open_generator", "open_translator", "put_lines"]
+__all__ = ["input_blocks", "open_model", "open_translator", "put_lines"]
+
+
+Model = TypeVar("Model")
+
+
+def open_model(path: Path, kind: type[Model], what: str) -> Model:
+    """The model in a folder.
+
+    Args:
+        path: The folder.
+        kind: What it must be.
+        what: The same in words, for the message: "no translation model".
+
+    Raises:
+        ValueError: If it is a model of another kind.
+    """
+    model = load(path)
+    if not isinstance(model, kind):
+        raise ValueError(f"{path} holds {what}, but a {type(model).__name__}")
+    return model
 
 
 def open_translator(path: Path) -> Translator:
-    """The translation model in a folder.
-
-    Raises:
-        ValueError: If it is a model of another kind.
-    """
-    model = load(path)
-    if not isinstance(model, Translator):
-        raise ValueError(f"{path} holds no translation model, but a {type(model).__name__}")
-    return model
-
-
-def open_generator(path: Path) -> Generator:
-    """The generating model in a folder.
-
-    Raises:
-        ValueError: If it is a model of another kind.
-    """
-    model = load(path)
-    if not isinstance(model, Generator):
-        raise ValueError(f"{path} holds no model that generates text from draws, but a {type(model).__name__}")
-    return model
+    """The translation model in a folder."""
+    return open_model(path, Translator, "no translation model")
 
 
 def input_blocks(path: Path | None, size: int) -> Iterator[tuple[int, tuple[str, ...]]]:
