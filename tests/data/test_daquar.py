@@ -41,7 +41,7 @@ def test_wrong_input_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.data
-def test_statistics() -> None:
+def test_statistics(data_dir: Path) -> None:
     splits = {split: daquar.load(split) for split in daquar.NUM_QUESTIONS}
     assert {split: len(found) for split, found in splits.items()} == daquar.NUM_QUESTIONS
     pictures = {split: {one.picture for one in found} for split, found in splits.items()}
