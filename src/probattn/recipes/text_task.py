@@ -21,6 +21,7 @@ from probattn.recipes.text_eval import code_posteriors, tally
 from probattn.recipes.text_network import TextModel, build_model
 from probattn.recipes.text_settings import SITE, TextSettings
 from probattn.training import CollapseWarning, Stage, StepOutput, warn_of_collapse
+from probattn.training.stage import matches
 
 START_VECTORS = 20
 """Vectors for each code that k-means starts from."""
@@ -98,7 +99,7 @@ class TextTask:
         return StepOutput(loss=loss, weight=float(sentences), logs=logs, parts=parts, carry=(read, stage.name, update))
 
     def after_update(self, batch: Tensor, output: StepOutput) -> None:
-        """Move the codebook, in stages that train everything."""
+        """Move the codebook, in stages that train the encoder it follows."""
         book = None if self.model.latent is None else self.model.latent.site.posterior
         if not isinstance(book, Codebook | SoftCodebook):
             return
@@ -106,7 +107,7 @@ class TextTask:
         if read.encoding is None:
             raise ValueError("a codebook without an encoder cannot be updated")
         settings = next(one for one in self.settings.stages if one.name == stage)
-        if "*" not in settings.trainable:
+        if not matches("encoder.weight_ih_l0", settings.trainable):
             return
         vectors = read.encoding[read.mask].detach()
         if isinstance(book, SoftCodebook):
