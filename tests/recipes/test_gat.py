@@ -9,8 +9,8 @@ from torch import nn
 from probattn.core import Elbo, Mean, Segments, Terms
 from probattn.nn import SparseRows
 from probattn.recipes.comparison import Comparison, compare
-from probattn.recipes.gat import RECIPE, GatTraining, _compact, _prepared
-from probattn.recipes.gat_eval import drawn_log_probs, evaluate, uncertainty_metrics
+from probattn.recipes.gat import RECIPE, GatTraining, _prepared
+from probattn.recipes.gat_eval import compact, drawn_log_probs, evaluate, uncertainty_metrics
 from probattn.recipes.gat_gradients import kl_gradients
 from probattn.recipes.gat_selection import Selection
 from probattn.recipes.gat_settings import GatSettings, build_model, kl_weights, load_graph
@@ -29,7 +29,12 @@ def settings_of(row: str, **overrides: object) -> GatSettings:
 def training_of(row: str, **overrides: object) -> GatTraining:
     settings = settings_of(row, **overrides)
     graph, inputs = _prepared(settings.graph, 0.5)
-    return GatTraining(settings, build_model(settings, graph), graph=graph, inputs=inputs["clean"])
+    return GatTraining(
+        settings,
+        build_model(settings, num_features=graph.features.shape[1], num_classes=graph.num_classes),
+        graph=graph,
+        inputs=inputs["clean"],
+    )
 
 
 @pytest.mark.parametrize("scale", RECIPE.scales)
@@ -67,7 +72,7 @@ def test_the_code_averages_what_the_paper_sums() -> None:
     settings = settings_of("wc-code")
     graph = load_graph(settings.graph)
     support = Segments(torch.zeros(50, dtype=torch.int64), graph.num_nodes)
-    model = build_model(settings, graph)
+    model = build_model(settings, num_features=graph.features.shape[1], num_classes=graph.num_classes)
     averaged = kl_weights(settings, model, support, num_train=80, epoch=0)
     # the loss is divided by the 80 training nodes; what is left is sigmoid(0) = 0.5 over the entries of 8 + 1 heads
     assert averaged == {name: pytest.approx(80 * 0.5 / (50 * 9)) for name in ("layer1", "layer2")}
@@ -176,8 +181,8 @@ def test_a_loss_that_is_not_finite_is_told_with_row_seed_and_epoch() -> None:
 
 
 def test_bags_of_words_are_kept_sparse() -> None:
-    assert isinstance(_compact(torch.eye(20)), SparseRows)
-    assert isinstance(_compact(torch.ones(20, 20)), torch.Tensor)
+    assert isinstance(compact(torch.eye(20)), SparseRows)
+    assert isinstance(compact(torch.ones(20, 20)), torch.Tensor)
 
 
 def test_changes_of_the_graph_reach_it() -> None:

@@ -9,6 +9,7 @@ probattn translate MODEL < text.de                   translations of a text, lin
 probattn align MODEL --src text.de --tgt text.en     word alignments of a parallel text, in Pharaoh format
 probattn generate MODEL < sentences.txt              diverse texts for each source, from draws of its latents
 probattn answer MODEL --features F --image NAME ...  answers to questions about pictures
+probattn classify MODEL --mode both                  classes of a graph's nodes, and how sure they are
 probattn features photos features.npz               region features of a folder of pictures
 probattn gallery MODEL --features F --images photos  captions with the attention behind every word, as one page
 probattn augment corpus.txt --times 2                a text with generated sentences added to it
@@ -30,6 +31,7 @@ from probattn.cli import (
     align,
     answer,
     augment,
+    classify,
     compare,
     data,
     evaluate,
@@ -56,6 +58,7 @@ _COMMANDS: dict[str, Command] = {
     "align": align.COMMAND,
     "generate": generate.COMMAND,
     "answer": answer.COMMAND,
+    "classify": classify.COMMAND,
     "features": features.COMMAND,
     "gallery": gallery.COMMAND,
     "augment": augment.COMMAND,

@@ -10,6 +10,7 @@ from jsonargparse import ArgumentParser, Namespace
 
 from probattn.cli.command import Command
 from probattn.cli.models import open_model
+from probattn.data.extract_features import open_picture
 from probattn.data.flickr8k import read_captions
 from probattn.data.image_features import ImageFeatures, read_features
 from probattn.recipes.captioning_writer import CaptionWriter, WordAttention
@@ -110,17 +111,13 @@ def _references(path: Path | None) -> dict[str, tuple[str, ...]]:
 
 def _picture(folder: Path | None, name: str) -> tuple[bytes | None, float]:
     """A small JPEG of a picture and its height over its width; None where there is no such file, or it is damaged."""
-    found = None if folder is None else next((path for path in sorted(folder.rglob(name)) if path.is_file()), None)
-    if found is None:
+    # a name may hold what a pattern gives another meaning, such as cat[1].jpg
+    named = [] if folder is None else sorted(path for path in folder.rglob("*") if path.name == name and path.is_file())
+    if not named:
         return None, 1.0
     try:
-        from PIL import Image, ImageOps
-    except ImportError as error:
-        raise ImportError("pictures in a gallery need Pillow: pip install 'probattn[vision]'") from error
-    try:
-        with Image.open(found) as opened:
-            picture = ImageOps.exif_transpose(opened).convert("RGB")
-    except (OSError, SyntaxError):
+        picture = open_picture(named[0])
+    except ValueError:
         return None, 1.0
     picture.thumbnail((_SIDE, _SIDE))
     buffer = io.BytesIO()

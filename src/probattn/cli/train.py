@@ -24,7 +24,7 @@ probattn train translation/soft --scale multi30k epochs=20 trainer.learning_rate
 probattn train translation/soft --config mine.yaml               settings from a file; name=value wins
 probattn ls translation/soft                                     all settings of a row, with their values
 
-The folder of the run then holds result.json, log.jsonl, checkpoints/ and, for translation, model/."""
+The folder of the run then holds result.json, log.jsonl, checkpoints/ and, where models are kept, model/."""
 
 
 _GENERATION = dict.fromkeys(("question_generation", "dialogue", "pilot_vae"), "generate {} < text")
@@ -32,6 +32,7 @@ _USES = {
     "translation": "translate {} < text",
     "text_vae": "generate {} --from prior",
     "captioning": "gallery {} --features F",
+    "gat": "classify {} --mode both",
     **_GENERATION,
 }
 """How a recipe's trained model is used."""

@@ -203,7 +203,7 @@ def run_job(name: str, scale: str | None, overrides: dict[str, Any], output: Pat
         settings, plain = recipe.load(recipe.configs(row, scale), {**overrides, "seed": seed})
         if recipe.keeps_runs:
             note_commit(output)
-        return recipe.train(Run(settings, plain, output, show_progress=False))
+        return recipe.train(Run(settings, plain, output, show_progress=False, keeps_model=recipe.keeps_runs))
     except SystemExit:  # a signal came; what else is queued for this worker is not begun
         _WAS_INTERRUPTED.set()
         raise

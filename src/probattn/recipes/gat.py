@@ -3,6 +3,7 @@
     probattn train gat/wc-code --scale cora
     probattn compare gat --scale cora --num_seeds 20
     probattn compare gat --rows gat wc-ours                  # on a generated graph, in seconds
+    probattn train gat/wc-code --scale cora graph.name=mine.npz   # your graph, Cora's hyperparameters
 
 A scale is a graph; each has its own folder of rows in `recipes/configs/gat/`, with the paper's hyperparameters. A run
 takes seconds to minutes, so it is not resumed inside; a comparison goes on with the runs that are missing.
@@ -22,8 +23,8 @@ from probattn.core.checks import content_checks
 from probattn.data.graphs import NodeGraph, swapped_features
 from probattn.kernels import native
 from probattn.models.gat import GAT, neighbourhoods
-from probattn.nn import SparseRows
-from probattn.recipes.gat_eval import Inputs, evaluate
+from probattn.recipes.gat_classifier import NodeClassifier, load_classifier
+from probattn.recipes.gat_eval import Inputs, compact, evaluate
 from probattn.recipes.gat_gradients import kl_gradients
 from probattn.recipes.gat_report import write_report
 from probattn.recipes.gat_selection import RULES, Rule, Selection
@@ -31,8 +32,6 @@ from probattn.recipes.gat_settings import GatSettings, GraphSettings, build_mode
 from probattn.recipes.recipe import Recipe, Run
 from probattn.recipes.results import RowResult
 
-SPARSE_BELOW = 0.25
-"""Features with a smaller share of entries that are not zero are multiplied as sparse ones."""
 _NOISE_SEED = 1_000_003  # of the noisy condition; one for all rows and seeds
 
 
@@ -40,7 +39,8 @@ def train(run: Run) -> RowResult:
     """Train and evaluate one row."""
     settings: GatSettings = run.settings
     graph, inputs = _prepared(settings.graph, settings.evaluation.feature_noise)
-    model = build_model(settings, graph)
+    num_features = graph.features.shape[1]
+    model = build_model(settings, num_features=num_features, num_classes=graph.num_classes)
     trainer = GatTraining(settings, model, graph=graph, inputs=inputs["clean"])
     is_hidden = None if run.show_progress else True  # None: shown on a terminal
     progress = tqdm(range(settings.optimiser.max_epochs), desc=settings.row, leave=False, disable=is_hidden)
@@ -64,6 +64,10 @@ def train(run: Run) -> RowResult:
         numbers = evaluate(model, inputs, modes=modes, draws=settings.evaluation.draws)
         numbers |= {"epoch": chosen.epoch, "validation_nll": chosen.loss, "validation_accuracy": chosen.accuracy}
         metrics |= {f"{rule}/{name}": value for name, value in numbers.items()}
+    if run.keeps_model:
+        model.load_state_dict(dict(trainer.selection.best["loss"].weights))
+        classifier = NodeClassifier(model, settings, num_features=num_features)
+        classifier.save(run.output / "model", run.plain, num_classes=graph.num_classes)
     return RowResult(
         row=settings.row,
         source=settings.source,
@@ -163,15 +167,10 @@ def _prepared(settings: GraphSettings, feature_noise: float) -> tuple[NodeGraph,
     support = neighbourhoods(graph.edges, graph.num_nodes)
     conditions = {"clean": graph, "noisy": swapped_features(graph, feature_noise, seed=_NOISE_SEED)}
     inputs = {
-        name: Inputs(_compact(one.features), support, one.labels, valid=one.valid, test=one.test)
+        name: Inputs(compact(one.features), support, one.labels, valid=one.valid, test=one.test)
         for name, one in conditions.items()
     }
     return graph, inputs
-
-
-def _compact(features: torch.Tensor) -> torch.Tensor | SparseRows:
-    share = float((features != 0).double().mean())
-    return SparseRows.from_dense(features) if share < SPARSE_BELOW else features
 
 
 def _facts(settings: GatSettings, graph: NodeGraph) -> dict[str, Any]:
@@ -194,4 +193,13 @@ def _short(value: float) -> float:
     return float(f"{value:.5g}")
 
 
-RECIPE = Recipe("gat", GatSettings, train, write_report, default_scale="generated", packs_seeds=True, keeps_runs=False)
+RECIPE = Recipe(
+    "gat",
+    GatSettings,
+    train,
+    write_report,
+    load_model=load_classifier,
+    default_scale="generated",
+    packs_seeds=True,
+    keeps_runs=False,
+)

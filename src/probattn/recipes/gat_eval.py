@@ -28,12 +28,14 @@ from probattn.metrics import (
 from probattn.models.gat import GAT
 from probattn.nn import SparseRows, dropping
 
-__all__ = ["Inputs", "drawn_log_probs", "evaluate", "predict_metrics", "uncertainty_metrics"]
+__all__ = ["Inputs", "compact", "drawn_log_probs", "evaluate", "predict_metrics", "uncertainty_metrics"]
 
 MODES = {"mean": (False, False), "dropout": (False, True), "noise": (True, False), "both": (True, True)}
 """Whether attention noise and dropout are on."""
 THRESHOLDS = (0.01, 0.05, 0.1)
 """Of the p-value below which a prediction counts as certain."""
+SPARSE_BELOW = 0.25
+"""Features with a smaller share of entries that are not zero are multiplied as sparse ones."""
 _ROUNDING = 1e-6
 
 
@@ -54,6 +56,12 @@ class Inputs:
     labels: Tensor
     valid: Tensor
     test: Tensor
+
+
+def compact(features: Tensor) -> Tensor | SparseRows:
+    """Features as the network multiplies them fastest."""
+    share = float((features != 0).double().mean())
+    return SparseRows.from_dense(features) if share < SPARSE_BELOW else features
 
 
 @torch.no_grad()

@@ -8,6 +8,7 @@ import torch
 
 from probattn.core import Constant, Estimator, Schedule, Segments
 from probattn.data import planetoid
+from probattn.data.graph_files import read_graph
 from probattn.data.graphs import NodeGraph, block_model, fewer_labels, rewired, swapped_features
 from probattn.models.gat import GAT, GraphAttention
 from probattn.nn import Site
@@ -20,8 +21,8 @@ _WEIGHT_SEEDS = 1000  # at most so many layers
 class GraphSettings:
     """The graph, and what is done to it before training."""
 
-    name: Literal["cora", "citeseer", "pubmed", "generated"] = "generated"
-    """A Planetoid graph with its public split, or a stochastic block model."""
+    name: str = "generated"
+    """cora, citeseer or pubmed (Planetoid, public split), generated (a stochastic block model), or an .npz file."""
     may_download: bool = False
     """Whether missing files may be fetched from the official source."""
     num_nodes: int = 1200
@@ -123,8 +124,13 @@ def load_graph(settings: GraphSettings) -> NodeGraph:
     """The graph as it is trained on."""
     if settings.name == "generated":
         graph = block_model(settings.num_nodes, signal=2.0, homophily=0.7, seed=settings.graph_seed)
-    else:
+    elif settings.name.endswith(".npz"):
+        graph = read_graph(settings.name)
+    elif settings.name in planetoid.NUM_NODES:
         graph = planetoid.load(settings.name, may_download=settings.may_download)
+    else:
+        known = ", ".join([*planetoid.NUM_NODES, "generated"])
+        raise ValueError(f"graph.name must be one of {known}, or an .npz file with a graph; got '{settings.name}'")
     if settings.labels_per_class is not None:
         graph = fewer_labels(graph, settings.labels_per_class, seed=settings.graph_seed)
     if settings.edge_noise > 0.0:
@@ -134,15 +140,15 @@ def load_graph(settings: GraphSettings) -> NodeGraph:
     return graph
 
 
-def build_model(settings: GatSettings, graph: NodeGraph) -> GAT:
+def build_model(settings: GatSettings, *, num_features: int, num_classes: int) -> GAT:
     """The network with its initial weights, a function of the seed; those that rows share are the same in all rows."""
     torch.manual_seed(settings.seed)
     sizes = settings.network
     layers = []
-    width = graph.features.shape[1]
+    width = num_features
     for number in range(1, sizes.num_layers + 1):
         is_last = number == sizes.num_layers
-        head_dim, heads = (graph.num_classes, sizes.out_heads) if is_last else (sizes.head_dim, sizes.hidden_heads)
+        head_dim, heads = (num_classes, sizes.out_heads) if is_last else (sizes.head_dim, sizes.hidden_heads)
         site: Site = settings.site.build(f"layer{number}", Sizes(keys=head_dim, heads=heads))
         torch.manual_seed(_WEIGHT_SEEDS * (settings.seed + 1) + number)  # whatever the priors have drawn
         layers.append(

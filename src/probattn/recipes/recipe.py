@@ -23,12 +23,14 @@ class Run:
         plain: The same as plain data, from which `Recipe.build` makes the settings again; saved with a trained model.
         output: Folder of checkpoints, logs and the trained model.
         show_progress: Whether to show progress bars.
+        keeps_model: Whether to save the trained model; not in comparisons of a recipe that keeps results only.
     """
 
     settings: Any
     plain: Mapping[str, Any]
     output: Path
     show_progress: bool = True
+    keeps_model: bool = True
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class Recipe:
         load_model: Opens the folder of a trained model, given its settings; None where models are not kept.
         default_scale: Which file of `configs/<name>/scale/` is used when none is named; None where there are no scales.
         packs_seeds: Whether all seeds of a row share a result file, for many short runs.
-        keeps_runs: Whether a run has a folder with checkpoints or a model; short runs leave their result only.
+        keeps_runs: Whether runs of a comparison have folders with checkpoints or models; short ones leave results only.
         row_home: Recipe in whose folder the rows are, where recipes share them; None for the recipe's own.
     """
 
