@@ -2,6 +2,7 @@
 
 import importlib.util
 import io
+import struct
 import sys
 from pathlib import Path
 
@@ -66,6 +67,22 @@ def test_damaged_pictures_are_left_out_and_counted(tmp_path: Path) -> None:
     assert float(found.features.values[1, 0, 2]) == pytest.approx(1.0)
     with pytest.raises(ValueError, match="none of 2 pictures could be read; empty.jpg: "):
         extract_features([tmp_path / "empty.jpg", tmp_path / "text.jpg"], BACKBONE)
+
+
+def test_whatever_pillow_raises_is_a_damaged_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save(tmp_path / "a.jpg", (255, 0, 0))
+    save(tmp_path / "b.jpg", (0, 255, 0))
+    opened = Image.open
+
+    def damaged(path: Path) -> Image.Image:  # as damaged EXIF data of a JPEG do
+        if path.name == "b.jpg":
+            raise struct.error("required argument is not an integer")
+        return opened(path)
+
+    monkeypatch.setattr(Image, "open", damaged)
+    found = extract_features([tmp_path / "a.jpg", tmp_path / "b.jpg"], BACKBONE)
+    assert found.features.names == ("a.jpg",)
+    assert found.skipped == {"b.jpg": "required argument is not an integer"}
 
 
 def test_grey_palette_and_turned_pictures_are_read(tmp_path: Path) -> None:

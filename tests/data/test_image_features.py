@@ -71,7 +71,10 @@ def test_missing_pictures_are_named():
         ({"names": ("a.jpg", "a.jpg")}, "occur twice: 'a.jpg'"),
         ({"grid": (3, 3)}, "3 x 3 has not 4 cells"),
         ({"scale": torch.ones(2)}, "scale has 2 entries, expected 1 or 3"),
+        ({"scale": torch.tensor([1.0, float("nan"), 1.0])}, "scale holds a NaN"),
+        ({"boxes": torch.zeros(1, 4, 4)}, r"boxes have the shape \(1, 4, 4\), expected \(2, 4, 4\)"),
         ({"counts": torch.tensor([1, 0])}, "a count of regions above zero"),
+        ({"counts": torch.tensor([1, 5])}, "and of at most 4"),
     ],
 )
 def test_features_that_cannot_be_used(changes, message):

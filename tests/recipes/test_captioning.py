@@ -86,6 +86,8 @@ def test_a_row_is_trained_evaluated_and_opened_again(
     example = result.examples[0]
     assert writer.caption(test.features, [example["picture"]])[0][0].text == example["caption"]
     words = writer.attention(test.features, example["picture"], example["caption"], num_draws=20)
+    with pytest.raises(ValueError, match="with words, got ''"):
+        writer.attention(test.features, example["picture"], "")
     assert [one.word for one in words] == example["words"]
     assert float(words[0].posterior.sum()) == pytest.approx(1.0, abs=1e-5)
     assert (words[0].prior is not None) == (row == "wc")
@@ -200,7 +202,7 @@ def test_three_commands_from_photographs_to_a_gallery(
     photos.mkdir()
     lines = []
     for number in range(len(made)):
-        name = f"{number:02d}.jpg"
+        name = f"{number:02d}.jpg" if number else "00[a].jpg"  # brackets are no pattern
         image.fromarray(np.asarray(made.picture(number))).save(photos / name)
         lines += [f"{name}\t{' '.join(one.words)}" for one in made.captions if one.scene == number]
     (photos / "broken.jpg").write_bytes(b"\xff\xd8 not a picture")
@@ -220,7 +222,7 @@ def test_three_commands_from_photographs_to_a_gallery(
     capsys.readouterr()
     page = tmp_path / "gallery.html"
     common = ["--features", str(tmp_path / "features.npz"), "--images", str(photos), "--output", str(page)]
-    main(["gallery", str(run), *common, "--count", "3", "--captions", str(captions)])
+    main(["gallery", str(run), *common, "--names", "00[a].jpg", "01.jpg", "02.jpg", "--captions", str(captions)])
     assert "3 pictures; 0 without their file" in capsys.readouterr().out
     text = page.read_text()
     assert text.count("data:image/jpeg;base64,") == 3

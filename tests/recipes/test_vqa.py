@@ -162,6 +162,29 @@ def test_attention_is_measured_against_gold() -> None:
     assert uniform["mass"] == pytest.approx(sum(sizes) / len(sizes) / 25)
 
 
+def test_noise_reaches_the_posteriors_too() -> None:
+    settings = small("variational-enum")[0]
+    corpus = load_corpus(settings.corpus)
+    metrics = evaluate_model(build_model(settings, corpus.vocabulary), corpus, settings)
+    for name in ("posterior_entropy", "exact_entropy", "exact_mass"):
+        assert metrics[f"noise5/attention/{name}"] != metrics[f"clean/attention/{name}"]
+    evaluator = VqaEvaluator(build_model(settings, corpus.vocabulary), corpus, settings=settings)
+    assert [len(one.words) for one in evaluator.inputs(torch.arange(32), 5.0)] == [32]
+    noisy = evaluator.answers(torch.arange(32), 5.0)
+    exact = attention_scores(evaluator, noisy, 5.0)
+    assert exact["exact_entropy"] == pytest.approx(metrics["noise5/attention/exact_entropy"])
+
+
+def test_a_split_without_a_known_answer_is_told_before_training(tmp_path: Path) -> None:
+    given = own_files(tmp_path)
+    header, *lines = (tmp_path / "questions.tsv").read_text().splitlines()
+    strange = [f"{line.rpartition(chr(9))[0]}\tanswer {number}" for number, line in enumerate(lines)]
+    (tmp_path / "questions.tsv").write_text("\n".join([header, *strange]) + "\n")
+    settings, _ = RECIPE.load(RECIPE.configs("marginal", "files"), {**SMALL, **given})
+    with pytest.raises(ValueError, match="no question of valid, test has an answer that training knows"):
+        load_corpus(settings.corpus)
+
+
 def test_whitened_features_are_uncorrelated() -> None:
     torch.manual_seed(0)
     raw = torch.randn(500, 4) @ torch.tensor([[3.0, 1, 0, 0], [0, 2, 0, 0], [0, 0, 1, 1], [0, 0, 0, 1]]) + 5.0

@@ -20,12 +20,22 @@ from tqdm import tqdm
 
 from probattn.data.image_features import ImageFeatures
 
-__all__ = ["ENDINGS", "Backbone", "Extraction", "Projection", "efficientnet_lite0", "extract_features", "list_pictures"]
+__all__ = [
+    "ENDINGS",
+    "Backbone",
+    "Extraction",
+    "Projection",
+    "efficientnet_lite0",
+    "extract_features",
+    "list_pictures",
+    "open_picture",
+]
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 """Files that count as pictures."""
 
 _INSTALL = "pip install 'probattn[vision]'"
+_BICUBIC = 3  # PIL.Image.Resampling.BICUBIC
 
 
 @dataclass(frozen=True)
@@ -196,8 +206,8 @@ def _batches(
     for path in pictures:
         try:
             kept.append((path, read_pixels(path, size)))
-        except (OSError, SyntaxError, ValueError) as error:  # what Pillow raises for damaged files
-            skipped[path.name] = str(error) or type(error).__name__
+        except ValueError as error:
+            skipped[path.name] = str(error)
         bar.update()
         if len(kept) == batch_size:
             yield [one for one, _ in kept], torch.stack([pixels for _, pixels in kept])
@@ -206,16 +216,25 @@ def _batches(
         yield [one for one, _ in kept], torch.stack([pixels for _, pixels in kept])
 
 
-def read_pixels(path: Path, size: int) -> Tensor:
-    """(3, size, size) pixels from 0 to 255, upright, without the picture's proportions."""
+def open_picture(path: Path) -> Any:
+    """A picture of Pillow, upright and in colours.
+
+    Raises:
+        ImportError: Pillow is not installed.
+        ValueError: The file is no picture, or is damaged; says how.
+    """
     try:
         from PIL import Image, ImageOps
     except ImportError as error:
         raise ImportError(f"reading pictures needs Pillow: {_INSTALL}") from error
     try:
         with Image.open(path) as opened:
-            picture = ImageOps.exif_transpose(opened).convert("RGB")
-    except Image.DecompressionBombError as error:
-        raise ValueError(str(error)) from error
-    scaled = picture.resize((size, size), Image.Resampling.BICUBIC)
+            return ImageOps.exif_transpose(opened).convert("RGB")
+    except Exception as error:  # Pillow lets through what its parsers meet: struct.error, KeyError, EOFError, ...
+        raise ValueError(f"{error}" or type(error).__name__) from error
+
+
+def read_pixels(path: Path, size: int) -> Tensor:
+    """(3, size, size) pixels from 0 to 255, upright, without the picture's proportions."""
+    scaled = open_picture(path).resize((size, size), _BICUBIC)
     return torch.from_numpy(np.asarray(scaled, dtype=np.float32).copy()).permute(2, 0, 1)

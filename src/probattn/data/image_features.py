@@ -79,8 +79,20 @@ class ImageFeatures:
             raise ValueError(f"{self.name}: a grid of {self.grid[0]} x {self.grid[1]} has not {shape[1]} cells")
         if self.scale is not None and self.scale.numel() not in (1, shape[2]):
             raise ValueError(f"{self.name}: scale has {self.scale.numel()} entries, expected 1 or {shape[2]}")
-        if self.counts is not None and (len(self.counts) != shape[0] or not bool((self.counts > 0).all())):
-            raise ValueError(f"{self.name}: every one of the {shape[0]} pictures needs a count of regions above zero")
+        if self.scale is not None and not bool(torch.isfinite(self.scale).all()):
+            raise ValueError(f"{self.name}: scale holds a NaN or an infinity; write the features again")
+        if self.boxes is not None and tuple(self.boxes.shape) != (*shape[:2], 4):
+            raise ValueError(
+                f"{self.name}: boxes have the shape {tuple(self.boxes.shape)}, expected {(*shape[:2], 4)}: a box "
+                "for each region"
+            )
+        if self.counts is not None and (
+            tuple(self.counts.shape) != shape[:1] or not bool(((self.counts > 0) & (self.counts <= shape[1])).all())
+        ):
+            raise ValueError(
+                f"{self.name}: every one of the {shape[0]} pictures needs a count of regions above zero and of at most "
+                f"{shape[1]}"
+            )
         if self.values.is_floating_point():
             self._require_finite()
 

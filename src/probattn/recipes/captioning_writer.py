@@ -122,9 +122,14 @@ class CaptionWriter:
             caption: Words with spaces between them.
             num_draws: Over which the spread is taken.
             seed: Of the draws.
+
+        Raises:
+            ValueError: A caption without words, or features of another width.
         """
         features.require_dim(self.model.regions.feature_dim)
         ids = self.tokenizer.encode(caption)
+        if not ids:
+            raise ValueError(f"expected a caption of '{name}' with words, got {caption!r}")
         words = [self.tokenizer.decode([number]) for number in ids]
         values, mask = features.batch(features.rows([name]))
         steps = self.model.trace(values, mask, torch.tensor([[BOS, *ids[:-1]]]))

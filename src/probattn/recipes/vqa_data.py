@@ -108,6 +108,10 @@ class VqaCorpus:
     def __post_init__(self) -> None:
         encoded = {split: encode(self.questions[split], self.features[split], self.vocabulary) for split in SPLITS}
         object.__setattr__(self, "encoded", encoded)
+        if silent := [split for split in SPLITS if not len(encoded[split].answerable)]:
+            raise ValueError(
+                f"{self.name}: no question of {', '.join(silent)} has an answer that training knows; add some"
+            )
 
     def __str__(self) -> str:
         counts = ", ".join(f"{split} {len(self.questions[split]):,}" for split in SPLITS)

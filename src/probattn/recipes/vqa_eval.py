@@ -69,7 +69,7 @@ class VqaEvaluator:
     def answers(self, places: Tensor, variance: float = 0.0) -> Answers:
         """Predictions without dropout and with plug-in weights, or exactly mixed over regions."""
         log_probs, weights = [], []
-        for inputs in self._inputs(places, variance):
+        for inputs in self.inputs(places, variance):
             made = answer(self.model, inputs, estimator=self.settings.test_estimator)
             log_probs.append(made.log_probs)
             weights.append(made.weights)
@@ -80,7 +80,7 @@ class VqaEvaluator:
         wrapped = AnswerLogits(self.model, self.settings.test_estimator)
         noise, draws = is_random(self.model), self.settings.evaluation.draws
         parts = []
-        for number, inputs in enumerate(self._inputs(places, variance)):
+        for number, inputs in enumerate(self.inputs(places, variance)):
             tensors = (inputs.regions, inputs.regions_mask, inputs.words, inputs.words_mask)
             parts.append(predict(wrapped, tensors, draws=draws, noise=noise, dropout=True, seed=number))
         return Prediction.join(parts)
@@ -124,7 +124,7 @@ class VqaEvaluator:
         numbers["mutual_information_auroc"] = error_detection(information, accuracy < 0.5).auroc
         return numbers
 
-    def _inputs(self, places: Tensor, variance: float) -> Iterator[VqaInputs]:
+    def inputs(self, places: Tensor, variance: float) -> Iterator[VqaInputs]:
         """Batches of inputs; the noise of a picture's features is the same for all rows and seeds."""
         features = self.corpus.features[self.split]
         for start in range(0, len(places), self.settings.evaluation.batch_size):
@@ -155,7 +155,8 @@ def evaluate_model(
         plain = evaluator.scores(drawn, made.log_probs[drawn])
         numbers |= {f"plain/{name}": value for name, value in plain.items()}
         numbers |= {f"drawn/{name}": value for name, value in evaluator.drawn_scores(drawn, variance).items()}
-        numbers |= {f"attention/{name}": value for name, value in attention_scores(evaluator, made).items()}
+        looked = attention_scores(evaluator, made, variance)
+        numbers |= {f"attention/{name}": value for name, value in looked.items()}
         if variance == 0.0:
             numbers |= accuracy_by_kind(evaluator, made)
         metrics |= {f"{condition}/{name}": value for name, value in numbers.items()}
@@ -174,28 +175,35 @@ def accuracy_by_kind(evaluator: VqaEvaluator, made: Answers) -> dict[str, float]
 
 
 @torch.no_grad()
-def attention_scores(evaluator: VqaEvaluator, made: Answers) -> dict[str, float]:
+def attention_scores(evaluator: VqaEvaluator, made: Answers, variance: float = 0.0) -> dict[str, float]:
     """Entropy of the weights; mass on the gold regions and how often the largest weight is there, where they are known.
 
     Of networks that can know the answer also for the inference network ("posterior") and the exact posterior ("exact").
+
+    Args:
+        evaluator: The network and its questions.
+        made: Its predictions.
+        variance: Of the noise that they were made with.
     """
     found = {"entropy": float(weights_entropy(made.weights)), **_against_gold(evaluator, made.places, made.weights)}
     model, settings = evaluator.model, evaluator.settings
     if not isinstance(model, RegionVqa) or not isinstance(settings.test_estimator, Enumerate):
         return found
-    places = made.places[evaluator.encoded.most[made.places] >= 0]
+    answers = evaluator.encoded.most[made.places]
+    is_known = answers >= 0
     kinds: dict[str, list[Tensor]] = {"posterior": [], "exact": []}
-    for start in range(0, len(places), settings.evaluation.batch_size):
-        chosen = places[start : start + settings.evaluation.batch_size]
-        inputs, answers = evaluator.corpus.inputs(evaluator.split, chosen), evaluator.encoded.most[chosen]
-        kinds["exact"].append(model.exact_posterior(inputs, answers))
-        inferred = model.posterior_weights(inputs, answers)
+    # the batches of the predictions, so that the noise is theirs; what is found for unknown answers is dropped
+    parts = answers.clamp(min=0).split(settings.evaluation.batch_size)
+    for inputs, given in zip(evaluator.inputs(made.places, variance), parts, strict=True):
+        kinds["exact"].append(model.exact_posterior(inputs, given))
+        inferred = model.posterior_weights(inputs, given)
         if inferred is not None:
             kinds["posterior"].append(inferred)
-    for kind, parts in kinds.items():
-        if parts:
-            weights = torch.cat(parts)
-            numbers = {"entropy": float(weights_entropy(weights)), **_against_gold(evaluator, places, weights)}
+    for kind, found_weights in kinds.items():
+        if found_weights:
+            weights = torch.cat(found_weights)[is_known]
+            gold = _against_gold(evaluator, made.places[is_known], weights)
+            numbers = {"entropy": float(weights_entropy(weights)), **gold}
             found |= {f"{kind}_{name}": value for name, value in numbers.items()}
     return found
 
