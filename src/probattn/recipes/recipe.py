@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from jsonargparse import ArgumentError, ArgumentParser, Namespace
 
+from probattn.recipes.hints import hint_for
 from probattn.recipes.results import RowResult
 
 CONFIGS = Path(__file__).parent / "configs"
@@ -108,7 +109,7 @@ class Recipe:
             namespace = parser.parse_args(words)
         except ArgumentError as error:
             raise SystemExit(
-                f"{', '.join(config.name for config in configs)}: {error}{self._hint(str(error))}"
+                f"{', '.join(config.name for config in configs)}: {error}{hint_for(str(error), _names(parser))}"
             ) from error
         namespace.pop("config", None)
         return self._built(parser, namespace), namespace.as_dict()
@@ -144,14 +145,9 @@ class Recipe:
         built = parser.instantiate(namespace)
         return self.settings(**{key: value for key, value in vars(built).items() if key != "config"})
 
-    def _hint(self, message: str) -> str:
-        known = list(self.settings.__dataclass_fields__)  # type: ignore[attr-defined]
-        words = [word.strip("'\".,:").lstrip("-").split("=")[0] for word in message.split()]
-        for word in words:
-            close = difflib.get_close_matches(word, known, n=1, cutoff=0.8)
-            if close and word not in known:
-                return f"\nDid you mean '{close[0]}'?"
-        return ""
+
+def _names(parser: ArgumentParser) -> list[str]:
+    return [name for name in parser.get_defaults().keys() if name != "config"]  # noqa: SIM118
 
 
 def _known(name: str, choices: Sequence[str], kind: str, recipe: str) -> str:

@@ -1,0 +1,38 @@
+"""Wrong names of settings: the right one is suggested, inside of sections too."""
+
+from pathlib import Path
+
+import pytest
+
+from probattn.recipes.hints import hint_for
+from probattn.recipes.translation import RECIPE
+
+
+@pytest.mark.parametrize(
+    ("name", "suggestion"),
+    [
+        ("epohcs", "epochs"),
+        ("corpus.scr", "corpus.src"),
+        ("trainer.learnin_rate", "trainer.learning_rate"),
+        ("learning_rate", "trainer.learning_rate"),
+        ("data.tgt", "corpus.tgt"),
+    ],
+)
+def test_words_of_the_command_line(name: str, suggestion: str) -> None:
+    with pytest.raises(SystemExit, match=f"{name}.*\nDid you mean '{suggestion}'"):
+        RECIPE.load(RECIPE.configs("soft", None), {name: "1"})
+
+
+@pytest.mark.parametrize(
+    ("content", "suggestion"), [("epohcs: 3", "epochs"), ("corpus: {scr: my.de}", "corpus.src"), ("moon: 1", None)]
+)
+def test_keys_of_a_file(content: str, suggestion: str | None, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(content)
+    with pytest.raises(SystemExit, match=r"mine\.yaml") as caught:
+        RECIPE.load([*RECIPE.configs("soft", None), tmp_path / "mine.yaml"], {})
+    assert ("Did you mean" in str(caught.value)) is (suggestion is not None)
+    assert suggestion is None or f"'{suggestion}'" in str(caught.value)
+
+
+def test_a_wrong_value_is_no_wrong_name() -> None:
+    assert hint_for('Parser key "epochs":\n  Expected an int', ["epochs", "epoch"]) == ""
