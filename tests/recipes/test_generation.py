@@ -14,7 +14,8 @@ import torch
 import probattn
 from probattn.core import Elbo, Logistic, Mean
 from probattn.recipes import dialogue, pilot_vae, question_generation
-from probattn.recipes.generation import GenerationTask, validation_curves
+from probattn.recipes.engine_run import validation_curves
+from probattn.recipes.generation import GenerationTask
 from probattn.recipes.generation_data import CorpusSettings, load_corpus
 from probattn.recipes.generation_eval import evaluate_model
 from probattn.recipes.generation_run import at_mean, run, with_last_kl

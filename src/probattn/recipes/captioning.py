@@ -17,8 +17,7 @@ from probattn.recipes.captioning_report import write_report
 from probattn.recipes.captioning_settings import CaptioningSettings
 from probattn.recipes.captioning_task import CaptioningTask
 from probattn.recipes.captioning_writer import CaptionWriter, load_writer
-from probattn.recipes.engine_run import announce, train_to_end
-from probattn.recipes.generation import validation_curves
+from probattn.recipes.engine_run import announce, row_result, train_to_end, validation_curves
 from probattn.recipes.recipe import Recipe, Run
 from probattn.recipes.results import RowResult
 from probattn.recipes.translation import last_logged
@@ -46,19 +45,13 @@ def train(run: Run) -> RowResult:
         return _failed(run, str(error))
     writer = CaptionWriter(task.model, corpus.tokenizer, settings=settings)
     writer.save(run.output / "model", run.plain, inputs=task.inputs)
-    metrics = writer.evaluate(corpus)
-    metrics["parameters"] = float(sum(parameter.numel() for parameter in task.model.parameters()))
-    metrics["train_seconds"] = result.train_seconds
-    metrics |= last_logged(result.log, "effective_kl_gradient")
-    curves = validation_curves(result.log)
-    return RowResult(
-        row=settings.row,
-        source=settings.source,
-        seed=settings.seed,
+    return row_result(
+        settings,
+        result,
+        model=task.model,
         facts=_facts(settings, result),
-        metrics=metrics,
-        curve=curves.get("ppl", []),
-        curves=curves,
+        metrics=writer.evaluate(corpus) | last_logged(result.log, "effective_kl_gradient"),
+        curve="ppl",
         examples=caption_examples(writer, corpus),
     )
 

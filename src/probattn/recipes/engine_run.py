@@ -1,10 +1,17 @@
 """A recipe's run of the training engine, from its first update or from where it stopped, to its chosen weights."""
 
+import json
+import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from torch import nn
 
 from probattn.recipes.recipe import Run
+from probattn.recipes.results import RowResult
 from probattn.training import Stage, Task, Trainer, TrainerSettings, TrainResult, is_main_process, load_weights
 
 
@@ -37,3 +44,64 @@ def announce(corpus: object, run: Run) -> None:
     """Say what the text is, once, where progress is shown."""
     if run.show_progress and is_main_process():
         print(corpus, file=sys.stderr)
+
+
+class RowSettings(Protocol):
+    """What the settings of every recipe have."""
+
+    row: str
+    source: str
+    seed: int
+
+
+def row_result(
+    settings: RowSettings,
+    result: TrainResult,
+    *,
+    model: nn.Module,
+    facts: Mapping[str, Any],
+    metrics: Mapping[str, float],
+    curve: str,
+    examples: Sequence[dict[str, Any]],
+) -> RowResult:
+    """The result of a finished run.
+
+    Args:
+        settings: Name, source and seed of the row.
+        result: Of the engine; its log has the curves, and it knows the time.
+        model: Whose parameters are counted.
+        facts: Bound, estimators and what else numbers need to be understood.
+        metrics: Of the evaluation.
+        curve: Which validation metric is the row's main curve.
+        examples: For the report.
+    """
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    numbers = {**metrics, "parameters": float(parameters), "train_seconds": result.train_seconds}
+    curves = validation_curves(result.log)
+    return RowResult(
+        row=settings.row,
+        source=settings.source,
+        seed=settings.seed,
+        facts=dict(facts),
+        metrics=numbers,
+        curve=curves.get(curve, []),
+        curves=curves,
+        examples=list(examples),
+    )
+
+
+def validation_curves(log: Path) -> dict[str, list[tuple[int, float]]]:
+    """(update, value) pairs of every validation metric of a run's log."""
+    curves: dict[str, list[tuple[int, float]]] = {}
+    for line in log.read_text().splitlines():
+        entry = json.loads(line)
+        if entry["kind"] != "validation":
+            continue
+        for name, value in entry.items():
+            if (
+                name not in ("kind", "update", "stage", "epoch")
+                and isinstance(value, int | float)
+                and math.isfinite(value)
+            ):
+                curves.setdefault(name, []).append((entry["update"], value))
+    return curves

@@ -5,11 +5,9 @@ The recipes `question_generation`, `dialogue` and `pilot_vae` differ in text and
 """
 
 import json
-import math
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor
@@ -18,7 +16,7 @@ from probattn.core import Elbo
 from probattn.data.buckets import TokenBuckets
 from probattn.metrics import active_units, elbo_ppl, predictive_ppl
 from probattn.models import Ved
-from probattn.recipes.engine_run import announce, train_to_end
+from probattn.recipes.engine_run import announce, row_result, train_to_end
 from probattn.recipes.generation_data import load_corpus
 from probattn.recipes.generation_eval import code_posteriors, tally, text_metrics
 from probattn.recipes.generation_run import at_mean, run, with_last_kl
@@ -163,18 +161,13 @@ def train(recipe: str, run_: Run) -> RowResult:
     result = train_to_end(task, run_, settings=settings.trainer, stages=[task.stage()], seed=settings.seed)
     generator = Generator(task.model, corpus.subwords, settings=settings)
     generator.save(run_.output / "model", run_.plain, recipe=recipe)
-    metrics = generator.evaluate(corpus)
-    metrics["parameters"] = float(sum(parameter.numel() for parameter in task.model.parameters()))
-    metrics["train_seconds"] = result.train_seconds
-    curves = validation_curves(result.log)
-    return RowResult(
-        row=settings.row,
-        source=settings.source,
-        seed=settings.seed,
+    return row_result(
+        settings,
+        result,
+        model=task.model,
         facts=_facts(settings, result),
-        metrics=metrics,
-        curve=curves.get("map_ppl", []),
-        curves=curves,
+        metrics=generator.evaluate(corpus),
+        curve="map_ppl",
         examples=text_examples(generator, corpus),
     )
 
@@ -189,23 +182,6 @@ def text_examples(generator: Generator, corpus: Corpus) -> list[dict[str, Any]]:
         {"source": text.source[row], "reference": text.target[row], "texts": [one.text for one in texts]}
         for row, texts in zip(rows, found, strict=True)
     ]
-
-
-def validation_curves(log: Path) -> dict[str, list[tuple[int, float]]]:
-    """(update, value) pairs of every validation metric of a run's log."""
-    curves: dict[str, list[tuple[int, float]]] = {}
-    for line in log.read_text().splitlines():
-        entry = json.loads(line)
-        if entry["kind"] != "validation":
-            continue
-        for name, value in entry.items():
-            if (
-                name not in ("kind", "update", "stage", "epoch")
-                and isinstance(value, int | float)
-                and math.isfinite(value)
-            ):
-                curves.setdefault(name, []).append((entry["update"], value))
-    return curves
 
 
 def _facts(settings: GenerationSettings, result: TrainResult) -> dict[str, Any]:

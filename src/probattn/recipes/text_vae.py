@@ -9,8 +9,7 @@ a run is resumed where it stopped.
 
 from typing import Any
 
-from probattn.recipes.engine_run import announce, train_to_end
-from probattn.recipes.generation import validation_curves
+from probattn.recipes.engine_run import announce, row_result, train_to_end
 from probattn.recipes.recipe import Recipe, Run
 from probattn.recipes.results import RowResult
 from probattn.recipes.text_data import load_corpus
@@ -31,18 +30,13 @@ def train(run: Run) -> RowResult:
     result = train_to_end(task, run, settings=settings.trainer, stages=engine_stages(settings), seed=settings.seed)
     writer = TextWriter(task.model, corpus.tokenizer, settings=settings, lengths=corpus.length_counts)
     writer.save(run.output / "model", run.plain)
-    metrics = evaluate_model(writer, corpus)
-    metrics["parameters"] = float(sum(parameter.numel() for parameter in task.model.parameters()))
-    metrics["train_seconds"] = result.train_seconds
-    curves = validation_curves(result.log)
-    return RowResult(
-        row=settings.row,
-        source=settings.source,
-        seed=settings.seed,
+    return row_result(
+        settings,
+        result,
+        model=task.model,
         facts=_facts(settings, result),
-        metrics=metrics,
-        curve=curves.get("reconstruction", []),
-        curves=curves,
+        metrics=evaluate_model(writer, corpus),
+        curve="reconstruction",
         examples=writer.examples(corpus),
     )
 

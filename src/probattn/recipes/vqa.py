@@ -18,8 +18,7 @@ from torch import Tensor
 
 from probattn.core import Elbo
 from probattn.metrics import mean_nll
-from probattn.recipes.engine_run import announce, train_to_end
-from probattn.recipes.generation import validation_curves
+from probattn.recipes.engine_run import announce, row_result, train_to_end
 from probattn.recipes.recipe import Recipe, Run
 from probattn.recipes.results import RowResult
 from probattn.recipes.translation import last_logged
@@ -126,18 +125,14 @@ def train(run: Run) -> RowResult:
     answerer = Answerer(task.model, corpus.vocabulary, settings=settings)
     answerer.save(run.output / "model", run.plain)
     metrics = evaluate_model(task.model, corpus, settings)
-    metrics["parameters"] = float(sum(parameter.numel() for parameter in task.model.parameters()))
-    metrics["train_seconds"] = result.train_seconds
     metrics |= last_logged(result.log, "effective_kl_gradient") | last_logged(result.log, "kl")
-    curves = validation_curves(result.log)
-    return RowResult(
-        row=settings.row,
-        source=settings.source,
-        seed=settings.seed,
+    return row_result(
+        settings,
+        result,
+        model=task.model,
         facts=_facts(settings, corpus, task.model, result),
         metrics={name: float(f"{value:.6g}") for name, value in metrics.items() if math.isfinite(value)},
-        curve=curves.get("nll", []),
-        curves=curves,
+        curve="nll",
         examples=answer_examples(answerer, corpus),
     )
 
