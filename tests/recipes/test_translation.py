@@ -71,7 +71,7 @@ def test_wrong_corpora_are_named(files: tuple[Path, Path]) -> None:
         load_corpus(CorpusSettings(name="files", src=files[0]))
     with pytest.raises(ValueError, match="needs both corpus.src=FILE and corpus.tgt=FILE"):
         load_corpus(CorpusSettings(name="files"))
-    with pytest.raises(ValueError, match="add corpus.name=files"):
+    with pytest.raises(ValueError, match="add --scale files"):
         CorpusSettings(src=files[0])
     with pytest.raises(ValueError, match="test_size must be at least 1"):
         CorpusSettings(test_size=0)

@@ -7,7 +7,15 @@ from dataclasses import dataclass
 
 from jsonargparse import ArgumentParser, DefaultHelpFormatter, Namespace
 
-__all__ = ["RECIPES", "Command", "HelpFormatter", "settings_first", "settings_of"]
+__all__ = [
+    "RECIPES",
+    "Command",
+    "HelpFormatter",
+    "settings_behind_set",
+    "settings_first",
+    "settings_of",
+    "split_dotted",
+]
 
 RECIPES = (
     "recall",
@@ -24,6 +32,7 @@ RECIPES = (
 """Recipes that can be trained."""
 
 _SETTING = re.compile(r"[A-Za-z_][\w.]*=")
+_DOTTED = re.compile(r"--([A-Za-z_]\w*\.[\w.]+)(?:=(.*))?", re.DOTALL)
 _ROW = re.compile(rf"({'|'.join(RECIPES)})/")
 
 
@@ -65,13 +74,52 @@ def settings_first(words: list[str]) -> list[str]:
         >>> settings_first(["--scale", "demo", "translation/soft", "--output", "run", "seed=1"])
         ['translation/soft', 'seed=1', '--scale', 'demo', '--output', 'run']
     """
-    settings = [word for word in words if _SETTING.match(word)]
+    words, dotted = split_dotted(words)
+    settings = [*(word for word in words if _SETTING.match(word)), *dotted]
     others = [word for word in words if not _SETTING.match(word)]
     free = [
         place for place, word in enumerate(others) if _ROW.match(word) and not _is_option(others[place - 1 : place])
     ]
     row = [others.pop(free[0])] if free else others[:1]
     return [*row, *settings, *(others if free else others[1:])]
+
+
+def settings_behind_set(words: list[str]) -> list[str]:
+    """The same words with dotted options as settings behind --set.
+
+    Example:
+        >>> settings_behind_set(["translation", "--corpus.src", "my.de", "--set", "epochs=2"])
+        ['translation', '--set', 'corpus.src=my.de', 'epochs=2']
+    """
+    others, settings = split_dotted(words)
+    if not settings:
+        return others
+    others = others if "--set" in others else [*others, "--set"]
+    place = others.index("--set") + 1
+    return [*others[:place], *settings, *others[place:]]
+
+
+def split_dotted(words: list[str]) -> tuple[list[str], list[str]]:
+    """Words without options that have a dot in their names, and those as settings; `data.` is read as `corpus.`.
+
+    Example:
+        >>> split_dotted(["--data.src", "my.de", "--corpus.tgt=my.en", "--scale", "files"])
+        (['--scale', 'files'], ['corpus.src=my.de', 'corpus.tgt=my.en'])
+    """
+    others: list[str] = []
+    settings: list[str] = []
+    rest = iter(words)
+    for word in rest:
+        match = _DOTTED.fullmatch(word)
+        if match is None:
+            others.append(word)
+            continue
+        name = re.sub(r"^data\.", "corpus.", match[1])
+        value = match[2] if match[2] is not None else next(rest, None)
+        if value is None:
+            raise SystemExit(f"{word} needs a value: {word} VALUE, or {name}=VALUE")
+        settings.append(f"{name}={value}")
+    return others, settings
 
 
 def _is_option(words: list[str]) -> bool:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from jsonargparse import ArgumentParser, Namespace
 
-from probattn.cli.command import RECIPES, Command, settings_of
+from probattn.cli.command import RECIPES, Command, settings_behind_set, settings_of
 from probattn.recipes.comparison import Comparison, compare, recipe_by_name
 
 __all__ = ["COMMAND"]
@@ -12,7 +12,7 @@ __all__ = ["COMMAND"]
 _DESCRIPTION = """Trains several rows with several seeds in parallel processes, then writes a table and an HTML report.
 
 probattn compare translation --rows soft marginal variational-enum
-probattn compare translation --num_seeds 3 --set corpus.name=files corpus.src=my.de corpus.tgt=my.en
+probattn compare translation --num_seeds 3 --scale files --set corpus.src=my.de corpus.tgt=my.en
 probattn compare recall
 
 Finished rows are kept as JSON and not trained again; stopped ones go on where they were. Trained models are in
@@ -45,4 +45,6 @@ def _run(arguments: Namespace) -> None:
     print(compare(comparison, workers=arguments.workers))
 
 
-COMMAND = Command("several rows and seeds, a table and a report", _DESCRIPTION, _add_arguments, _run)
+COMMAND = Command(
+    "several rows and seeds, a table and a report", _DESCRIPTION, _add_arguments, _run, settings_behind_set
+)

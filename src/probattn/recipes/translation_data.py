@@ -59,7 +59,8 @@ class CorpusSettings:
         named = [name for name in _FILES if getattr(self, name) is not None]
         if named and self.name != "files":
             raise ValueError(
-                f"corpus.{named[0]} is given, but corpus.name is '{self.name}'; add corpus.name=files to train on files"
+                f"corpus.{named[0]} is given, but corpus.name is '{self.name}'; add --scale files to train on files, "
+                "or corpus.name=files for the sizes of this scale"
             )
         for name in ("train_size", "test_size"):
             value = getattr(self, name)

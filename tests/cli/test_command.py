@@ -1,0 +1,30 @@
+"""Words of a command line: settings as name=value and as dotted options."""
+
+from pathlib import Path
+
+import pytest
+
+from probattn import cli
+from probattn.cli.command import settings_behind_set, settings_first
+
+FILES = ["--data.src", "my.de", "--data.tgt=my.en"]
+
+
+def test_dotted_options_are_settings() -> None:
+    assert settings_first(["translation/soft", *FILES, "--scale", "files", "seed=1"]) == [
+        *("translation/soft", "seed=1", "corpus.src=my.de", "corpus.tgt=my.en", "--scale", "files")
+    ]
+    assert settings_behind_set(["translation", *FILES, "--rows", "soft"]) == [
+        *("translation", "--rows", "soft", "--set", "corpus.src=my.de", "corpus.tgt=my.en")
+    ]
+    assert settings_behind_set(["translation", "--rows", "soft"]) == ["translation", "--rows", "soft"]
+    with pytest.raises(SystemExit, match=r"--data.src needs a value"):
+        settings_first(["translation/soft", "--data.src"])
+
+
+def test_train_and_compare_take_them(tmp_path: Path) -> None:
+    absent = ["--data.src", str(tmp_path / "absent.de"), "--data.tgt", str(tmp_path / "absent.en")]
+    with pytest.raises(SystemExit, match=r"absent\.de does not exist"):
+        cli.main(["train", "translation/soft", *absent, "--scale", "files", "--output", str(tmp_path / "run")])
+    with pytest.raises(SystemExit, match=r"corpus\.train_size must be at least 1"):
+        cli.main(["compare", "translation", "--rows", "soft", "--corpus.train_size=0", "--output", str(tmp_path)])
