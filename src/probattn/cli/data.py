@@ -1,6 +1,6 @@
 """`probattn data`: corpora, where they are, and how to get them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +8,9 @@ from jsonargparse import ArgumentParser, Namespace
 
 from probattn.cli.command import Command
 from probattn.data import alignment_gold, iwslt14, multi30k, wmt10k
-from probattn.data.generated_deen import write_files
+from probattn.data.alignment_gold import AlignedText, format_pharaoh
+from probattn.data.generated_deen import GeneratedDeEn, write_files
+from probattn.data.generated_deen.partition import Split
 from probattn.data.parallel import ParallelText
 from probattn.data.sources import cache_folder, data_folder
 from probattn.recipes.storage import write_atomically
@@ -20,12 +22,13 @@ _DESCRIPTION = """Lists corpora and says which are on this machine; with a name,
 probattn data                                         what there is
 probattn data multi30k --show 3                       the first pairs of every split
 probattn data multi30k --output text/                 multi30k.<split>.source and .target
+probattn data gold-links --output text/               the same, and .align with the links (Pharaoh format)
 probattn data multi30k --download                     fetch what is missing from the official source
 probattn data generated --size 5000 --output text/    the generated corpus, with gold links (Pharaoh format)
 
 Files are looked for in the folder that PROBATTN_DATA names, then in the cache (PROBATTN_CACHE)."""
 
-_SPLITS = ("train", "valid", "test")
+_SPLITS: tuple[Split, ...] = ("train", "valid", "test")
 _LOADERS: Mapping[str, tuple[str, tuple[str, ...], Callable[..., Any]]] = {
     "multi30k": ("descriptions of images, de-en", _SPLITS, multi30k.load),
     "iwslt14": ("talks, de-en", _SPLITS, iwslt14.load),
@@ -34,24 +37,37 @@ _LOADERS: Mapping[str, tuple[str, tuple[str, ...], Callable[..., Any]]] = {
 }
 
 
+_DEFAULTS = {"show": 0, "output": None, "size": None, "seed": None, "download": False}
+
+
 def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("name", nargs="?", default=None, help="generated, " + ", ".join(_LOADERS))
-    parser.add_argument("--show", type=int, default=0, help="print this many pairs of every split")
+    parser.add_argument("--show", type=int, default=_DEFAULTS["show"], help="print this many pairs of every split")
     parser.add_argument("--output", type=Path, default=None, help="folder for plain text files")
-    parser.add_argument("--size", type=int, default=4000, help="generated: training pairs; a tenth each to test")
-    parser.add_argument("--seed", type=int, default=0, help="generated: which sentences")
+    parser.add_argument("--size", type=int, default=None, help="generated: training pairs (4000); a tenth each to test")
+    parser.add_argument("--seed", type=int, default=None, help="generated: which sentences (0)")
     parser.add_argument("--download", action="store_true", help="fetch missing files from the official source")
 
 
 def _run(arguments: Namespace) -> None:
     if arguments.name is None:
+        _refuse(arguments, ("show", "output", "size", "seed", "download"), "needs the name of a corpus")
         _list()
     elif arguments.name == "generated":
+        _refuse(arguments, ("download",), "is for corpora that are stored somewhere; this one is made on the spot")
         _generated(arguments)
     elif arguments.name in _LOADERS:
+        _refuse(arguments, ("size", "seed"), "is for the generated corpus")
         _stored(arguments)
     else:
         raise ValueError(f"there is no corpus '{arguments.name}'; there are generated, {', '.join(_LOADERS)}")
+
+
+def _refuse(arguments: Namespace, options: Sequence[str], reason: str) -> None:
+    """No option is accepted and ignored."""
+    given = [name for name in options if arguments[name] != _DEFAULTS[name]]
+    if given:
+        raise ValueError(f"--{given[0]} {reason}")
 
 
 def _list() -> None:
@@ -69,11 +85,19 @@ def _list() -> None:
 
 
 def _generated(arguments: Namespace) -> None:
-    held_out = max(1, arguments.size // 10)
-    if arguments.output is None:
-        raise ValueError("say where to write the generated corpus: --output FOLDER")
-    written = write_files(arguments.output, train=arguments.size, valid=held_out, test=held_out, seed=arguments.seed)
-    print("\n".join(str(path) for path in written))
+    size = 4000 if arguments.size is None else arguments.size
+    held_out = max(1, size // 10)
+    sizes, seed = dict(zip(_SPLITS, (size, held_out, held_out), strict=True)), arguments.seed or 0
+    if arguments.output is None and not arguments.show:
+        raise ValueError("say where to write the generated corpus, --output FOLDER, or how much to --show of it")
+    if arguments.show:
+        corpus = GeneratedDeEn(seed)
+        for split in _SPLITS:
+            print(f"generated {split}")
+            for pair in corpus.pairs(split, min(arguments.show, sizes[split])):
+                _show(" ".join(pair.source), " ".join(pair.target))
+    if arguments.output is not None:
+        print("\n".join(str(path) for path in write_files(arguments.output, **sizes, seed=seed)))
 
 
 def _stored(arguments: Namespace) -> None:
@@ -83,12 +107,20 @@ def _stored(arguments: Namespace) -> None:
         text: ParallelText = getattr(loaded, "text", loaded)
         print(text)
         for source, target in list(zip(text.source, text.target, strict=True))[: arguments.show]:
-            print(f"  {source}\n  {target}\n")
+            _show(source, target)
         if arguments.output is not None:
-            for side, lines in (("source", text.source), ("target", text.target)):
-                path = arguments.output / f"{arguments.name}.{split}.{side}"
+            files = {"source": text.source, "target": text.target}
+            if isinstance(loaded, AlignedText):
+                links = zip(loaded.sure, loaded.possible, strict=True)
+                files["align"] = tuple(format_pharaoh(sure, possible=possible) for sure, possible in links)
+            for ending, lines in files.items():
+                path = arguments.output / f"{arguments.name}.{split}.{ending}"
                 write_atomically(path, "".join(f"{line}\n" for line in lines))
                 print(f"  {path}")
+
+
+def _show(source: str, target: str) -> None:
+    print(f"  {source}\n  {target}\n")
 
 
 COMMAND = Command("list corpora, write one as plain text", _DESCRIPTION, _add_arguments, _run)

@@ -139,14 +139,21 @@ def read_naacl(
     return _collect(found, text, first_index=first_index, on_bad_link=BadLine(on_bad_link))
 
 
-def format_pharaoh(links: Iterable[tuple[int, int]]) -> str:
-    """Links in Pharaoh format, sorted.
+def format_pharaoh(links: Iterable[tuple[int, int]], *, possible: Iterable[tuple[int, int]] = ()) -> str:
+    """Links in Pharaoh format, sorted, as `read_pharaoh` reads them.
+
+    Args:
+        links: Sure ones, or those of a model.
+        possible: Links that may be there or not; those that are also sure are written as sure.
 
     Example:
-        >>> format_pharaoh({(1, 0), (0, 2)})
-        '0-2 1-0'
+        >>> format_pharaoh({(1, 0), (0, 2)}, possible={(0, 0), (0, 2)})
+        '0p0 0-2 1-0'
     """
-    return " ".join(f"{source}-{target}" for source, target in sorted(links))
+    sure = frozenset(links)
+    return " ".join(
+        f"{source}{'-' if (source, target) in sure else 'p'}{target}" for source, target in sorted(sure.union(possible))
+    )
 
 
 def load(name: str, *, may_download: bool = False) -> AlignedText:
