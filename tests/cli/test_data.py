@@ -35,7 +35,7 @@ def test_generated_pairs_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
         (["--show", "2"], "--show needs the name of a corpus"),
         (["multi30k", "--size", "20"], "--size is for the generated corpus"),
         (["multi30k", "--seed", "0"], "--seed is for the generated corpus"),
-        (["generated", "--download"], "--download is for corpora that are stored somewhere"),
+        (["generated", "--download"], "--download is for stored corpora"),
         (["generated"], "--output FOLDER"),
     ],
 )

@@ -2,7 +2,7 @@
 
 import argparse
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from jsonargparse import ArgumentParser, DefaultHelpFormatter, Namespace
@@ -11,6 +11,7 @@ __all__ = [
     "RECIPES",
     "Command",
     "HelpFormatter",
+    "refuse_options",
     "settings_behind_set",
     "settings_first",
     "settings_of",
@@ -124,6 +125,22 @@ def split_dotted(words: list[str]) -> tuple[list[str], list[str]]:
 
 def _is_option(words: list[str]) -> bool:
     return bool(words) and words[0].startswith("--") and "=" not in words[0]
+
+
+def refuse_options(arguments: Namespace, defaults: Mapping[str, object], reason: str) -> None:
+    """No option is accepted and ignored.
+
+    Args:
+        arguments: What was given.
+        defaults: Values of the options that would be without effect, where they were not given.
+        reason: Why, as the end of the message.
+
+    Raises:
+        ValueError: If one of them was given.
+    """
+    given = [name for name, default in defaults.items() if arguments[name] != default]
+    if given:
+        raise ValueError(f"--{given[0]} {reason}")
 
 
 def settings_of(words: list[str]) -> dict[str, str]:

@@ -1,12 +1,12 @@
 """`probattn data`: corpora, where they are, and how to get them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from jsonargparse import ArgumentParser, Namespace
 
-from probattn.cli.command import Command
+from probattn.cli.command import Command, refuse_options
 from probattn.data import alignment_gold, iwslt14, multi30k, wmt10k
 from probattn.data.alignment_gold import AlignedText, format_pharaoh
 from probattn.data.generated_deen import GeneratedDeEn, write_files
@@ -51,23 +51,16 @@ def _add_arguments(parser: ArgumentParser) -> None:
 
 def _run(arguments: Namespace) -> None:
     if arguments.name is None:
-        _refuse(arguments, ("show", "output", "size", "seed", "download"), "needs the name of a corpus")
+        refuse_options(arguments, _DEFAULTS, "needs the name of a corpus")
         _list()
     elif arguments.name == "generated":
-        _refuse(arguments, ("download",), "is for corpora that are stored somewhere; this one is made on the spot")
+        refuse_options(arguments, {"download": False}, "is for stored corpora; this one is made on the spot")
         _generated(arguments)
     elif arguments.name in _LOADERS:
-        _refuse(arguments, ("size", "seed"), "is for the generated corpus")
+        refuse_options(arguments, {"size": None, "seed": None}, "is for the generated corpus")
         _stored(arguments)
     else:
         raise ValueError(f"there is no corpus '{arguments.name}'; there are generated, {', '.join(_LOADERS)}")
-
-
-def _refuse(arguments: Namespace, options: Sequence[str], reason: str) -> None:
-    """No option is accepted and ignored."""
-    given = [name for name in options if arguments[name] != _DEFAULTS[name]]
-    if given:
-        raise ValueError(f"--{given[0]} {reason}")
 
 
 def _list() -> None:

@@ -1,13 +1,13 @@
 """`probattn generate`: diverse texts for each source."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from jsonargparse import ArgumentParser, Namespace
 from tqdm import tqdm
 
-from probattn.cli.command import Command
+from probattn.cli.command import Command, refuse_options
 from probattn.cli.models import input_blocks, open_model, put_lines
 from probattn.loading import load
 from probattn.recipes.generation_search import Generated
@@ -30,6 +30,12 @@ probattn generate runs/text_vae/davam-512-seed0 --input sentences.txt           
 
 A line of the output is: number of the source ||| text, with --scores also ||| log-probability given the draws."""
 
+_OF_PRIOR: Mapping[str, object] = {"length": None, "temperature": 1.0, "top_p": 1.0}
+"""Options, with their defaults, of texts from a prior;"""
+_OF_SOURCE: Mapping[str, object] = {"input": None, "draw": "all", "beam_size": None, "scores": False}
+"""of texts from sources;"""
+_OF_DRAWS: Mapping[str, object] = {"num_samples": 5, "seed": 0, "distinct": False, "format": "text"}
+"""and of several texts at once."""
 _BLOCK = 256
 """Most sources between two writings to the standard output."""
 
@@ -45,7 +51,12 @@ def _add_arguments(parser: ArgumentParser) -> None:
         default="source",
         help="prior: no sources are read, latents come from the prior of a text model",
     )
-    parser.add_argument("--num_samples", type=int, default=5, help="texts of a source, each from draws of its own")
+    parser.add_argument(
+        "--num_samples",
+        type=int,
+        default=_OF_DRAWS["num_samples"],
+        help="texts of a source, each from draws of its own",
+    )
     parser.add_argument("--length", type=int, default=None, help="prior: words of a text; as in training by default")
     parser.add_argument("--temperature", type=float, default=1.0, help="prior: below 1 nearer to the most probable")
     parser.add_argument("--top_p", type=float, default=1.0, help="prior: only the most probable codes or words")
@@ -71,6 +82,9 @@ def _run(arguments: Namespace) -> None:
         return
     if arguments.origin == "prior":
         raise ValueError(f"{arguments.model} needs sources; --from prior is for models of the recipe text_vae")
+    refuse_options(
+        arguments, _OF_PRIOR, "goes with --from prior; texts from sources are the most probable given a draw"
+    )
     generator = open_model(arguments.model, Generator, "no model that generates text from draws")
     draw = {"all": None, "none": ()}.get(arguments.draw, (arguments.draw,))
     is_random = bool(generator.sites if draw is None else draw)
@@ -96,6 +110,7 @@ def _run(arguments: Namespace) -> None:
 def _run_writer(writer: TextWriter, arguments: Namespace) -> None:
     """A text model: sentences from scratch, or those of the input again."""
     if arguments.origin == "prior":
+        refuse_options(arguments, _OF_SOURCE, "is for texts from sources, not for those from the prior")
         drawn = writer.sample(
             arguments.num_samples,
             length=arguments.length,
@@ -108,6 +123,9 @@ def _run_writer(writer: TextWriter, arguments: Namespace) -> None:
             [json.dumps({"text": text}) if arguments.format == "json" else text for text in texts], arguments.output
         )
         return
+    without_effect = {**_OF_PRIOR, **_OF_SOURCE, **_OF_DRAWS}
+    del without_effect["input"]
+    refuse_options(arguments, without_effect, "has no effect on sentences that are written again, one for each")
     lines: list[str] = []
     for _, sources in input_blocks(arguments.input, _BLOCK):
         again = iter(writer.reconstruct([source for source in sources if source.strip()]))

@@ -1,0 +1,28 @@
+"""`probattn generate`: options that a kind of model cannot use are refused before anything is read or drawn."""
+
+import pytest
+
+from probattn import cli
+from probattn.cli import generate
+from probattn.recipes.generator import Generator
+from probattn.recipes.text_writer import TextWriter
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "message"),
+    [
+        (Generator, ["--temperature", "0.5"], "--temperature goes with --from prior"),
+        (Generator, ["--length", "3"], "--length goes with --from prior"),
+        (Generator, ["--from", "prior"], "needs sources"),
+        (TextWriter, ["--from", "prior", "--scores"], "--scores is for texts from sources"),
+        (TextWriter, ["--from", "prior", "--draw", "none"], "--draw is for texts from sources"),
+        (TextWriter, ["--num_samples", "3"], "--num_samples has no effect on sentences that are written again"),
+        (TextWriter, ["--top_p", "0.9"], "--top_p has no effect"),
+    ],
+)
+def test_options_without_effect_are_refused(
+    kind: type, words: list[str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(generate, "load", lambda path: object.__new__(kind))
+    with pytest.raises(SystemExit, match=message):
+        cli.main(["generate", "MODEL", *words])
