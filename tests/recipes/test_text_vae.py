@@ -9,14 +9,17 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.distributions import Normal
 
 import probattn
-from probattn.core import Constant, Cyclical, Elbo, Linear
+from probattn.core import Constant, Cyclical, Elbo, ImportanceWeighted, Linear, Pathwise
 from probattn.data.bpe import EOS
-from probattn.nn import Codebook
+from probattn.distributions import DiagonalGaussian
+from probattn.nn import AutoregressiveGaussian, Codebook
 from probattn.recipes.recipe import Run
+from probattn.recipes.text_codes import sentence_bound
 from probattn.recipes.text_data import CorpusSettings, load_corpus
-from probattn.recipes.text_eval import evaluate_model, first_sentences, importance_weighted, tally
+from probattn.recipes.text_eval import code_posteriors, evaluate_model, first_sentences, importance_weighted, tally
 from probattn.recipes.text_settings import SITE, Weight, engine_stages
 from probattn.recipes.text_task import decoded
 from probattn.recipes.text_vae import RECIPE
@@ -43,7 +46,9 @@ def test_every_row_takes_a_step_of_every_stage_and_is_evaluated(row: str) -> Non
     assert all(torch.isfinite(torch.tensor(value)) for value in found.values())
     assert ("kl" in found and "davam_ppl" in found) is (task.settings.latent is not None)
     is_choice = task.settings.latent is not None and task.settings.latent.posterior == "stochastic-codes"
-    assert ("iw_ppl" in found) is ((row.startswith("vae") and row != "vae-attn") or is_choice)
+    is_gaussian = row.startswith(("vae", "gavam"))
+    assert ("iw_ppl" in found) is (is_gaussian or is_choice)
+    assert ("active_units" in found and "mutual_information" in found) is is_gaussian
     assert ("codes_used" in found) is row.startswith("davam")
     assert {"entropy_4", "dist1_4", "dist2_4", "repetition_4"} <= found.keys()
 
@@ -193,6 +198,45 @@ def test_more_draws_tighten_the_importance_weighted_perplexity() -> None:
     torch.manual_seed(0)
     one, many = (importance_weighted(task.model.eval(), few, draws=draws) for draws in (1, 300))  # type: ignore[arg-type]
     assert many < one
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("row", ["vae-attn", "gavam"])
+def test_a_memory_of_gaussians_has_importance_weights(row: str) -> None:
+    task = task_of(row)
+    model, text = task.model.eval(), task.corpus.encoded["test"]
+    torch.manual_seed(0)
+    batch = text.batch([0] * 300)
+    read = model.encode(batch.words, batch.words_mask, {SITE: Pathwise()})
+    words = {"target_in": batch.target_in, "target_out": batch.target_out, "target_mask": batch.target_mask}
+    evaluation = model.decode(read, **words)
+    # log p(x, z) - log q(z | x) by hand
+    value, encoding = read.value[0], read.encoding
+    assert model.latent is not None and encoding is not None
+    posterior = model.latent.posterior(encoding)
+    assert isinstance(posterior, DiagonalGaussian)
+    log_q = Normal(posterior.mean, (0.5 * posterior.log_variance).exp()).log_prob(value).sum(dim=(1, 2))
+    prior = Normal(torch.zeros_like(value), 1.0)
+    if row == "gavam":
+        network = model.latent.site.prior
+        assert isinstance(network, AutoregressiveGaussian)
+        shifted = torch.cat([network.start.expand(len(value), 1, -1), value[:, :-1]], dim=1)
+        mean, log_variance = network.network(shifted).chunk(2, dim=-1)
+        prior = Normal(mean, (0.5 * log_variance).exp())
+    by_hand = evaluation.log_lik[0].sum(dim=-1) + prior.log_prob(value).sum(dim=(1, 2)) - log_q
+    torch.testing.assert_close(ImportanceWeighted()(evaluation).bound, by_hand, rtol=1e-4, atol=1e-3)
+    bound = float(Elbo()(evaluation).bound.mean())
+    error = float(by_hand.std()) / 300**0.5
+    assert abs(float(by_hand.mean()) - bound) < 4.0 * error
+    assert sentence_bound(model, text, 0, draws=500) > bound
+
+
+def test_latents_of_a_memory_are_counted_by_position() -> None:
+    task = task_of("gavam")
+    text = task.corpus.encoded["test"]
+    positions = sum(len(ids) + 2 for ids in text.sentences)  # begin and end have one each
+    assert len(code_posteriors(task.model.eval(), text, limit=10_000)[0]) == positions
+    assert len(code_posteriors(task.model, text, limit=7)[0]) == 7
 
 
 def test_settings_that_cannot_work_are_refused() -> None:

@@ -1,4 +1,4 @@
-"""What a random choice of codes is measured by, and what the length of a memory costs."""
+"""What memories and random choices of codes are measured by, and what the length of a memory costs."""
 
 import math
 from collections.abc import Sequence
@@ -45,7 +45,7 @@ def sentence_bound(model: TextModel, text: EncodedSentences, row: int, *, draws:
     The memory feeds the recurrence, so the K draws are K copies of the sentence.
 
     Args:
-        model: Its latent is a random choice of codes.
+        model: Its latent is a memory, of Gaussians or of a random choice of codes.
         text: Where the sentence is.
         row: Which one.
         draws: K.
@@ -63,6 +63,17 @@ def sentence_bound(model: TextModel, text: EncodedSentences, row: int, *, draws:
         )
         parts.append(ImportanceWeighted()(evaluation).bound)
     return float(torch.cat(parts).logsumexp(dim=0)) - math.log(draws)
+
+
+def memory_iw_ppl(
+    model: TextModel, text: EncodedSentences, sampling: SamplingSettings, *, counts: Sequence[int] | None
+) -> float:
+    """Importance-weighted perplexity of the first sentences of a text; arguments as for `code_metrics`."""
+    few = EncodedSentences(text.sentences[: sampling.num_weighted], text.name)
+    nats = sum(sentence_bound(model, few, row, draws=sampling.num_importance) for row in range(len(few)))
+    if counts is not None:
+        nats -= length_nats(counts, few)
+    return iw_ppl(nats, sum(few.target_lengths))
 
 
 @torch.no_grad()
@@ -98,13 +109,9 @@ def code_metrics(
         counts: Lengths of training sentences, to pay for the length of the memory; None where that is fixed.
     """
     average, entropy = mean_choice(model, text)
-    few = EncodedSentences(text.sentences[: sampling.num_weighted], text.name)
-    nats = sum(sentence_bound(model, few, row, draws=sampling.num_importance) for row in range(len(few)))
-    if counts is not None:
-        nats -= length_nats(counts, few)
     return {
         "codes_used": float((average > 0.1 / len(average)).sum()),
         "code_perplexity": float(torch.special.entr(average).sum().exp()),
         "choice_entropy": entropy,
-        "iw_ppl": iw_ppl(nats, sum(few.target_lengths)),
+        "iw_ppl": memory_iw_ppl(model, text, sampling, counts=counts),
     }

@@ -23,7 +23,7 @@ from probattn.metrics import (
 )
 from probattn.models import SentenceVae
 from probattn.nn import Codebook, SoftCodebook
-from probattn.recipes.text_codes import code_metrics, length_nats
+from probattn.recipes.text_codes import code_metrics, length_nats, memory_iw_ppl
 from probattn.recipes.text_data import TextCorpus
 from probattn.recipes.text_network import TextModel
 from probattn.recipes.text_settings import SITE, TextSettings
@@ -103,21 +103,23 @@ def evaluate_model(writer: "TextWriter", corpus: TextCorpus) -> dict[str, float]
 
 @torch.no_grad()
 def code_posteriors(model: TextModel, text: EncodedSentences, *, limit: int) -> tuple[Tensor, Tensor]:
-    """Mean and log-variance (N, Z) of one latent per sentence, for up to `limit` sentences."""
+    """Mean and log-variance (N, Z) of the latents of up to `limit` sentences; of a memory `limit` of its positions."""
     if model.latent is None:
         raise ValueError("this network has no latent")
     means, log_variances = [], []
     for batch in batches_of(first_sentences(text, limit)):
         moved = batch.to(model.device)
-        encoding = model.encode(moved.words, moved.words_mask, {SITE: Mean()}).encoding
-        if encoding is None:
+        read = model.encode(moved.words, moved.words_mask, {SITE: Mean()})
+        if read.encoding is None:
             raise ValueError("this network has no encoder")
-        posterior = model.latent.posterior(encoding)
+        posterior = model.latent.posterior(read.encoding, mask=read.mask)
         if not isinstance(posterior, DiagonalGaussian):
             raise ValueError(f"active units are counted for Gaussians, this is a {type(posterior).__name__}")
-        means.append(posterior.mean[:, 0])
-        log_variances.append(posterior.log_variance[:, 0])
-    return torch.cat(means), torch.cat(log_variances)
+        means.append(posterior.mean[read.mask])
+        log_variances.append(posterior.log_variance[read.mask])
+    mean, log_variance = torch.cat(means), torch.cat(log_variances)
+    chosen = torch.linspace(0, len(mean) - 1, min(limit, len(mean))).round().long()  # from short and long sentences
+    return mean[chosen], log_variance[chosen]
 
 
 @torch.no_grad()
@@ -146,14 +148,17 @@ def _latent_metrics(writer: "TextWriter", text: EncodedSentences, settings: Text
     if isinstance(posterior, SoftCodebook):
         counts = writer.lengths if settings.latent.positions is None else None
         return code_metrics(model, text, settings.sampling, counts=counts)
-    if settings.latent.scope != "sentence" or not isinstance(model, SentenceVae):
-        return {}
     mean, log_variance = code_posteriors(model, text, limit=1000)
-    few = first_sentences(text, settings.sampling.num_weighted)
+    if isinstance(model, SentenceVae):
+        few = first_sentences(text, settings.sampling.num_weighted)
+        weighted = importance_weighted(model, few, draws=settings.sampling.num_importance)
+    else:
+        counts = writer.lengths if settings.latent.positions is None else None
+        weighted = memory_iw_ppl(model, text, settings.sampling, counts=counts)
     return {
         "active_units": float(active_units(mean)),
         "mutual_information": latent_mutual_information(mean, log_variance),
-        "iw_ppl": importance_weighted(model, few, draws=settings.sampling.num_importance),
+        "iw_ppl": weighted,
     }
 
 

@@ -35,9 +35,10 @@ _TEXT = (
     "Rec is the negative log-likelihood of a sentence given one draw of its latents, KL is summed over positions, both "
     "in nats per sentence; the paper's KL is that of a position. elbo_ppl counts both; counted_ppl also has the number "
     "of latents, which tells the length of a sentence, and bounds the perplexity; a language model has both exactly. "
-    "iw_ppl has 500 draws. davam_ppl is what that paper publishes: it averages the KL over the positions of a sentence "
-    "and adds it to a summed reconstruction, so it bounds nothing. Of rows with one Gaussian per sentence the paper "
-    "publishes iw_ppl."
+    "iw_ppl has importance-weighted draws and, of a memory, pays for its length as counted_ppl does; active units and "
+    "MI of a memory are those of single positions. davam_ppl is what that paper publishes: it averages the KL over the "
+    "positions of a sentence and adds it to a summed reconstruction, so it bounds nothing. Of rows with one Gaussian "
+    "per sentence the paper publishes iw_ppl."
 )
 _SCRATCH_TEXT = (
     "Latents from the prior, words greedily; a language model draws its words. Entropy (nats), Dist-1 and Dist-2 are "
