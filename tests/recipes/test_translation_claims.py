@@ -2,8 +2,8 @@
 
 import pytest
 
-from probattn.recipes.results import RowResult, Summary
-from probattn.recipes.translation_claims import claims_table, published_table, verdict
+from probattn.recipes.results import RowResult, Summary, verdict
+from probattn.recipes.translation_claims import claims_table, published_table
 
 
 def result(row: str, seed: int, *, ppl: float, bleu: float = 30.0, entropy: float = 1.0) -> RowResult:
@@ -17,8 +17,8 @@ def result(row: str, seed: int, *, ppl: float, bleu: float = 30.0, entropy: floa
         (-1.0, 0.1, 3, "holds"),
         (1.0, 0.1, 3, "fails"),
         (-0.1, 0.2, 3, "no difference beyond noise"),
-        (-1.0, 0.0, 1, "holds (one seed)"),
-        (1.0, 0.0, 1, "fails (one seed)"),
+        (-1.0, 0.0, 1, "sign as claimed (one seed)"),
+        (1.0, 0.0, 1, "opposite sign (one seed)"),
     ],
 )
 def test_verdicts(difference: float, spread: float, count: int, expected: str) -> None:
@@ -46,7 +46,7 @@ def test_tables_hold_ours_and_theirs() -> None:
     assert marginal.rstrip(" |").endswith("2.5")
     claims = {line.split("|")[1].strip(): line for line in claims_table(results).splitlines()[2:]}
     assert claims["perplexity of marginal below soft's"].rstrip(" |").endswith("holds")
-    assert "fails (one seed)" in claims["perplexity of hard-enum above soft's"]
+    assert "opposite sign (one seed)" in claims["perplexity of hard-enum above soft's"]
     assert "holds" in claims["entropy: marginal < soft"]
     assert "+0.77" in claims["BLEU of marginal above soft's"] and "+1.05" in claims["BLEU of marginal above soft's"]
     assert not any("relaxed" in claim for claim in claims)  # there is no result of it

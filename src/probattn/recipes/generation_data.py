@@ -48,10 +48,11 @@ class CorpusSettings:
     """Of generated text and of the order of batches."""
 
     def __post_init__(self) -> None:
-        for name in ("train_size", "test_size", "max_source", "max_target"):
+        # active units and mutual information compare examples
+        for name, least in {"train_size": 1, "test_size": 2, "max_source": 1, "max_target": 1}.items():
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"corpus.{name} must be at least 1, got {value}")
+            if value is not None and value < least:
+                raise ValueError(f"corpus.{name} must be at least {least}, got {value}")
         if (self.src is not None or self.tgt is not None) != (self.name == "files"):
             raise ValueError("corpus.src and corpus.tgt go with corpus.name=files, which needs at least corpus.src")
 
@@ -111,7 +112,7 @@ def _own_files(settings: CorpusSettings) -> dict[str, ParallelText]:
     if settings.src is None:
         raise ValueError("corpus.name=files needs corpus.src, and corpus.tgt unless it is an autoencoder")
     text = read_parallel(settings.src, settings.tgt or settings.src)
-    held_out = settings.test_size or min(1000, max(1, len(text) // 20))
+    held_out = settings.test_size or min(1000, max(2, len(text) // 20))
     if len(text) < 2 * held_out + 1:
         raise ValueError(
             f"{settings.src} has {len(text)} lines, too few for {held_out} each for validation and test; give more "

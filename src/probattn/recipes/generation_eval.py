@@ -36,7 +36,8 @@ from probattn.training.randomness import EVALUATION, seeded
 
 NUM_IMPORTANCE_SAMPLES = 20
 NUM_PROBED = 500
-"""Test pairs that importance weights and the bypass are measured on; both need many passes."""
+"""Test pairs that importance weights and the bypass are measured on, and distinct sources for mutual information; the
+first ones."""
 
 
 @dataclass(frozen=True)
@@ -142,12 +143,11 @@ def latent_metrics(model: Ved, corpus: Corpus, settings: GenerationSettings, *, 
     if "code" not in settings.stochastic_sites:
         return {}
     text = corpus.encoded[split]
-    mean, log_variance = code_posteriors(model, text, corpus.subwords)
     part = EncodedText(text.source[:NUM_PROBED], text.target[:NUM_PROBED], text.name)
     changed = sum((_bypass(model, batch) for batch in batches_of(part, corpus.subwords)), Bypass())
     return {
-        "active_units": float(active_units(mean)),
-        "code_information": latent_mutual_information(mean[:NUM_PROBED], log_variance[:NUM_PROBED]),
+        "active_units": float(active_units(code_posteriors(model, text, corpus.subwords)[0])),
+        "code_information": latent_mutual_information(*code_posteriors(model, _distinct(text), corpus.subwords)),
         "bypass_divergence": changed.divergence,
         "bypass_nll_rise": changed.nll_rise,
     }
@@ -165,6 +165,14 @@ def code_posteriors(model: Ved, text: EncodedText, words: Subwords) -> tuple[Ten
         found.append((posterior.mean, posterior.log_variance))
     means, log_variances = zip(*found, strict=True)
     return torch.cat(means), torch.cat(log_variances)
+
+
+def _distinct(text: EncodedText) -> EncodedText:
+    """The first pairs with sources that differ: an example that is there twice cannot be told from itself."""
+    first: dict[tuple[int, ...], tuple[int, ...]] = {}
+    for source, target in zip(text.source, text.target, strict=True):
+        first.setdefault(tuple(source), tuple(target))
+    return EncodedText(tuple(first)[:NUM_PROBED], tuple(first.values())[:NUM_PROBED], text.name)
 
 
 def _importance_weighted_ppl(

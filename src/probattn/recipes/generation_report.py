@@ -20,9 +20,10 @@ _QUALITY = (
 _LATENT = (
     "map_ppl is the reference's perplexity with latents at their means, which is no bound; elbo_ppl counts every KL at "
     "weight one; iw_ppl has 20 joint draws of all latents for 500 pairs. KLs are nats per sentence, the attention's "
-    "summed over all steps. 'MI code': mutual information of source and code (at most log 500 = 6.2). 'bypass': what "
-    "happens to the predicted words when the code is replaced by a draw of its prior: the Jensen-Shannon divergence of "
-    "the two predictions (at most 0.69) and the rise in nats per word. Near zero the code is bypassed."
+    "summed over all steps. 'MI code': mutual information of source and code, over 500 sources that differ (at most "
+    "log 500 = 6.2). 'bypass': what happens to the predicted words when the code is replaced by a draw of its prior: "
+    "the Jensen-Shannon divergence of the two predictions (at most 0.69) and the rise in nats per word. Near zero the "
+    "code is bypassed."
 )
 _CURVES = {
     "sample_bleu2": "BLEU-2 of samples",

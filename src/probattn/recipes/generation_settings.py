@@ -82,6 +82,14 @@ class SamplingSettings:
     max_length: int = 20
     """Words of a text, end of sentence included."""
 
+    def __post_init__(self) -> None:
+        least = {"num_samples": 2, "beam_size": 1, "max_sources": 1, "validation_sources": 1, "max_length": 1}
+        for name, minimum in least.items():
+            value = getattr(self, name)
+            if value is not None and value < minimum:
+                why = "; diversity is measured between the samples of a source" if name == "num_samples" else ""
+                raise ValueError(f"sampling.{name} must be at least {minimum}, got {value}{why}")
+
 
 @dataclass
 class GenerationSettings:

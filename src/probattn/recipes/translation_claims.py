@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from probattn.recipes.report import as_markdown
-from probattn.recipes.results import RowResult, Summary, summarise
+from probattn.recipes.results import RowResult, Summary, summarise, verdict
 
 
 @dataclass(frozen=True)
@@ -92,22 +92,6 @@ def claims_table(results: Sequence[RowResult]) -> str:
     """
     lines = [*_ppl_claims(results), *_entropy_claims(results), *_bleu_claims(results)]
     return as_markdown(["claim", "paper", "here", "verdict"], lines) if lines else ""
-
-
-def verdict(difference: float, first: Summary, second: Summary) -> str:
-    """Whether a difference that should be negative is: beyond two standard errors, or only in its sign.
-
-    Args:
-        difference: Of the means, first minus second, oriented so that the claim says "negative".
-        first: Over seeds.
-        second: Over seeds.
-    """
-    if min(first.count, second.count) < 2:
-        return ("holds" if difference < 0 else "fails") + " (one seed)"
-    error = math.sqrt(first.spread**2 / first.count + second.spread**2 / second.count)
-    if abs(difference) <= 2.0 * error:
-        return "no difference beyond noise"
-    return "holds" if difference < 0 else "fails"
 
 
 def _ppl_claims(results: Sequence[RowResult]) -> list[list[str]]:
