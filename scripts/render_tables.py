@@ -10,6 +10,7 @@ from pathlib import Path
 
 from probattn.recipes.captioning import RECIPE as CAPTIONING
 from probattn.recipes.captioning_tables import captioning_page
+from probattn.recipes.findings import CLAIMS, findings_table
 from probattn.recipes.gat import RECIPE as GRAPHS
 from probattn.recipes.gat_tables import (
     accuracy_table,
@@ -279,6 +280,21 @@ def vqa(scale: str) -> str:
     return vqa_page(scale, stored(ROOT / "results" / f"vqa_{scale}", VQA.rows))
 
 
+def findings() -> str:
+    """Every claim of the four papers that our rows can judge."""
+    results = {}
+    for place in dict.fromkeys(claim.place for claim in CLAIMS):
+        rows = {claim.row for claim in CLAIMS if claim.place == place}
+        rows |= {claim.baseline for claim in CLAIMS if claim.place == place}
+        folder = ROOT / "results" / place
+        packed = [path for row in sorted(rows) if (path := folder / f"{row}.json").exists()]
+        results[place] = read_results(packed) if packed else stored(folder, sorted(rows))
+    header, lines = findings_table(results)
+    judged = [line for line in lines if line[-1] != "not run"]
+    note = f"{len(judged)} of {len(lines)} differences have been measured; the others are left out of the table."
+    return f"{as_markdown(header, judged)}\n{note}\n"
+
+
 def benchmark(name: str) -> str:
     """Speed and memory."""
     return render_benchmark(json.loads((ROOT / "results" / f"bench_{name}.json").read_text()))
@@ -306,6 +322,7 @@ def main() -> None:
         "bench_translation": benchmark("translation"),
         **{f"captioning_{scale}": captioning(scale) for scale in ("flickr8k", "scenes")},
         "estimators": estimators(),
+        "findings": findings(),
         **{f"gat_{name}": graphs(name) for name in ("cora", "citeseer", "pubmed")},
         **{f"generation_{name}": generation(name) for name in GENERATION},
         **{f"glue_{name}": glue(name) for name in ("mrpc", "cola", "rte", "stsb")},
