@@ -178,6 +178,23 @@ class TestErrors:
             make_stochastic(model)
         assert list(model.state_dict()) == keys and not paths(model)
 
+    def test_a_model_around_one_of_transformers(self) -> None:
+        class Wrapper(torch.nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.text = build("bert").bert
+
+            def forward(self, **inputs: Any) -> Any:
+                return self.text(**inputs)
+
+        model = Wrapper()
+        with pytest.raises(ValueError, match="holds one, text; convert that one, make_stochastic.model.text."):
+            make_stochastic(model)
+        make_stochastic(model.text)
+        outputs = model.train()(**inputs_of("bert", labels=False))
+        assert outputs.kl.shape == (2,)
+        assert outputs.kl_cost.requires_grad
+
     def test_models_without_attention(self) -> None:
         model = transformers.ResNetModel(transformers.ResNetConfig(embedding_size=8, hidden_sizes=[8], depths=[1]))
         with pytest.raises(ValueError, match="ResNetModel has no attention that transformers' attention interface"):

@@ -53,6 +53,15 @@ def test_every_row_takes_a_step_of_every_stage_and_is_evaluated(row: str) -> Non
     assert {"entropy_4", "dist1_4", "dist2_4", "repetition_4"} <= found.keys()
 
 
+def test_encoders_of_all_rows_have_one_width() -> None:
+    models = {row: task_of(row).model for row in RECIPE.rows}
+    encoders = {row: model.encoder for row, model in models.items() if model.encoder is not None}
+    assert set(models) - set(encoders) == {"lstm-lm"}
+    assert {encoder.hidden_size for encoder in encoders.values()} == {16}
+    book = models["davam-q"].latent.site.posterior  # type: ignore[union-attr]
+    assert isinstance(book, Codebook) and book.codes.shape[-1] == 4
+
+
 def test_published_perplexity_averages_what_the_bound_sums() -> None:
     task = task_of("vae-attn")
     found = tally(task.model.eval(), task.corpus.encoded["test"])

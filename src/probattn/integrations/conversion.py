@@ -94,6 +94,8 @@ def make_stochastic(
             f"{', '.join(unknown)} can be chosen for models of transformers only; {type(model).__name__} returns no "
             "loss of its own: collect its KL with probattn.record_latents and weigh it there"
         )
+    if not any(isinstance(module, nn.MultiheadAttention) for module in model.modules()):
+        _refuse_wrapped(model)
     torch_modules.make_stochastic(model, family, prior, layers=layers, only=only)
     return model
 
@@ -133,6 +135,16 @@ def load_stochastic(path: str | PathLike[str], *, prior: PriorRecipe | None = No
     from probattn.integrations import transformers
 
     return transformers.load_stochastic(path, prior=prior, **kwargs)
+
+
+def _refuse_wrapped(model: nn.Module) -> None:
+    """Say what to do where a model of transformers is a part of another one, whose loss is not ours to change."""
+    path = next((path for path, module in model.named_modules() if _is_pretrained(module)), None)
+    if path is not None:
+        raise ValueError(
+            f"{type(model).__name__} is no model of transformers itself but holds one, {path}; convert that one, "
+            f"make_stochastic(model.{path}), and add the kl_cost of its outputs to your loss"
+        )
 
 
 def _is_pretrained(model: nn.Module) -> bool:

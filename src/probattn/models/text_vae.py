@@ -54,6 +54,8 @@ class SentenceVae(nn.Module):
         latent: The site; its posterior reads (B, 1, H). None for a language model.
         latent_dim: Z.
         dropout: Of embeddings and of the readout's inputs.
+        project: From the last state (B, 1, H) to what the posterior reads: a linear layer before a codebook; None for
+            the state itself.
     """
 
     def __init__(
@@ -65,12 +67,14 @@ class SentenceVae(nn.Module):
         latent: Bottleneck | None = None,
         latent_dim: int = 0,
         dropout: float = 0.0,
+        project: nn.Module | None = None,
     ):
         super().__init__()
         if (encoder is None) != (latent is None) or (latent is None) != (latent_dim == 0):
             raise ValueError("an encoder, a latent and a latent_dim above zero go together; a language model has none")
         self.embedding = embedding
         self.encoder = encoder
+        self.project = project
         self.latent = latent
         self.decoder = decoder
         self.first_cell = nn.Linear(latent_dim, decoder.hidden_size) if latent is not None else None
@@ -89,6 +93,7 @@ class SentenceVae(nn.Module):
         states = self.encoder(self.dropout(self.embedding(words)))[0]
         rows = torch.arange(len(words), device=words.device)
         last = states[rows, (mask.sum(dim=-1) - 1).clamp(min=0)].unsqueeze(1)  # (B, 1, H): behind it is padding only
+        last = last if self.project is None else self.project(last)
         found = self.latent(last, estimators[self.latent.site.name])
         return ReadText(found.value, mask[:, :1], last, tuple(found.latents))
 

@@ -33,14 +33,14 @@ def build_model(settings: TextSettings, num_words: int) -> TextModel:
         return SentenceVae(embedding, decoder, dropout=sizes.dropout)
     has_codes = latent.posterior != "gaussian"
     if latent.scope == "sentence":
-        width = sizes.latent_dim if has_codes else sizes.hidden_dim
         return SentenceVae(
             embedding,
             nn.LSTM(sizes.embedding_dim + sizes.latent_dim, sizes.hidden_dim, batch_first=True),
-            encoder=nn.LSTM(sizes.embedding_dim, width, batch_first=True),
-            latent=_bottleneck(latent, sizes, width),
+            encoder=nn.LSTM(sizes.embedding_dim, sizes.hidden_dim, batch_first=True),
+            latent=_bottleneck(latent, sizes),
             latent_dim=sizes.latent_dim,
             dropout=sizes.dropout,
+            project=nn.Linear(sizes.hidden_dim, sizes.latent_dim) if has_codes else None,
         )
     encoder = nn.LSTM(sizes.embedding_dim, sizes.hidden_dim, batch_first=True)
     project: nn.Module = nn.Linear(sizes.hidden_dim, sizes.latent_dim) if has_codes else nn.Identity()
@@ -48,7 +48,7 @@ def build_model(settings: TextSettings, num_words: int) -> TextModel:
         embedding,
         encoder,
         project=project if latent.positions is None else EvenReading(latent.positions, project),
-        latent=_bottleneck(latent, sizes, sizes.hidden_dim),
+        latent=_bottleneck(latent, sizes),
         latent_dim=sizes.latent_dim,
         decoder_dim=sizes.hidden_dim,
         attention_dim=sizes.attention_dim,
@@ -56,7 +56,7 @@ def build_model(settings: TextSettings, num_words: int) -> TextModel:
     )
 
 
-def _bottleneck(latent: LatentSettings, sizes: NetworkSettings, width: int) -> Bottleneck:
+def _bottleneck(latent: LatentSettings, sizes: NetworkSettings) -> Bottleneck:
     prior: Conditional
     posterior: Conditional
     if latent.posterior == "codes":
@@ -67,7 +67,7 @@ def _bottleneck(latent: LatentSettings, sizes: NetworkSettings, width: int) -> B
         network = _convolutions(sizes, latent.num_codes)
         prior = AutoregressiveCategorical(network, posterior, detaches_value=False)
     else:
-        posterior = GaussianHead(width, sizes.latent_dim)
+        posterior = GaussianHead(sizes.hidden_dim, sizes.latent_dim)
         prior = StandardNormal(sizes.latent_dim)
         if latent.prior == "autoregressive":
             prior = AutoregressiveGaussian(_convolutions(sizes, 2 * sizes.latent_dim), sizes.latent_dim)
