@@ -108,6 +108,11 @@ def test_verdicts_choose_on_validation_and_pair_by_seed() -> None:
     rows = {row[1]: row for row in verdicts(records)[1]}
     assert rows["good"][2] == "1" and rows["good"][-1] == "helps" and rows["good"][4].startswith("-9.")
     assert rows["noisy"][-1] == "no difference seen" and rows["bad"][-1] == "hurts"
+    # 2.3 standard errors of two seeds and 2.9 of three are no difference at 5%
+    few = [cell("none", 0.0, seed, 100.0, 100.0) for seed in range(3)]
+    few += [cell("two", 1.0, seed, (88.0, 95.0)[seed], 90.0) for seed in range(2)]
+    few += [cell("three", 1.0, seed, (88.0, 92.0, 97.0)[seed], 90.0) for seed in range(3)]
+    assert {row[1]: row[-1] for row in verdicts(few)[1]} == {"two": "no difference seen", "three": "no difference seen"}
     header, lines = augmentation_table(records)
     assert header[3:5] == ["x 1", "x 2"] and lines[0][:5] == ["1,000", "bad", "101.0 ± 1.0", "111.0 ± 1.0", "-"]
 
@@ -151,16 +156,18 @@ def test_claims_and_pages() -> None:
     results = [
         result("lstm-lm", elbo_ppl=120.0, reconstruction=100.0),
         result("vae", elbo_ppl=121.0, reconstruction=99.0),
-        result("davam-512", elbo_ppl=400.0, davam_ppl=20.0, reconstruction=60.0, codes_used=200.0),
+        result("davam-512", elbo_ppl=110.0, counted_ppl=400.0, davam_ppl=20.0, reconstruction=60.0, codes_used=200.0),
     ]
     found = {row[0]: row[-1] for row in claims(results)[1]}
     assert found == {
         "Rec of davam-512 below all rows with one Gaussian": "holds",
         "more than half of 512 codes used by davam-512": "does not hold",
         "davam_ppl of davam-512 below the language model's": "holds",
-        "elbo_ppl of davam-512 below the language model's": "does not hold",
+        "elbo_ppl of davam-512 below the language model's": "holds",
+        "counted_ppl of davam-512, a bound, below the language model's": "does not hold",
     }
     page = comparison_page("ptb", results, [])
     assert "about 406" in page and "--scale ptb" in page
+    assert "`counted_ppl` pays for the length" in page and "are Yahoo's" in page
     assert comparison_page("yahoo", [], []) == "No results of text_yahoo yet.\n"
     assert sensitivity_page([], [])[1] == {} and augmentation_page([])[1] == {}

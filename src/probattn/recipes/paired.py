@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from probattn.metrics.optional import import_for_eval
 from probattn.recipes.results import RowResult
 
-__all__ = ["PairedDifference", "holm", "paired_differences"]
+__all__ = ["PairedDifference", "difference_of", "holm", "paired_differences"]
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def paired_differences(results: Sequence[RowResult], metric: str, *, baseline: s
     for row, values in by_row.items():
         differences = [values[seed] - reference[seed] for seed in sorted(values) if seed in reference]
         if len(differences) > 1:
-            found[row] = _difference(differences)
+            found[row] = difference_of(differences)
     return found
 
 
@@ -76,7 +76,8 @@ def holm(p_values: Mapping[str, float]) -> dict[str, float]:
     return adjusted
 
 
-def _difference(differences: Sequence[float]) -> PairedDifference:
+def difference_of(differences: Sequence[float]) -> PairedDifference:
+    """Mean, standard error and test of differences, one for each of two seeds or more."""
     stats = import_for_eval("scipy.stats")
     mean, spread = statistics.fmean(differences), statistics.stdev(differences)
     error = spread / math.sqrt(len(differences))

@@ -5,12 +5,14 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from probattn.recipes.paired import difference_of
 from probattn.viz.panel_plots import Panel, panel_plot
 
 __all__ = ["augmentation_plot", "augmentation_table", "verdicts"]
 
 Record = Mapping[str, Any]
 NONE = "none"
+_LEVEL = 0.05
 
 
 def augmentation_table(records: Sequence[Record]) -> tuple[list[str], list[list[str]]]:
@@ -69,13 +71,12 @@ def augmentation_plot(records: Sequence[Record]) -> str:
 
 
 def _verdict(changes: Sequence[float]) -> list[str]:
-    """Relative change of the perplexity over seeds; a verdict only where several seeds agree."""
-    mean = statistics.fmean(changes)
+    """Relative change of the perplexity over seeds; a verdict only where a paired t-test tells it from none at 5%."""
     if len(changes) == 1:
-        return [f"{math.expm1(mean):+.1%}", "-", "one seed"]
-    error = statistics.stdev(changes) / math.sqrt(len(changes))
-    word = "no difference seen" if abs(mean) <= 2.0 * error else "helps" if mean < 0.0 else "hurts"
-    return [f"{math.expm1(mean):+.1%}", f"{error:.1%}", word]
+        return [f"{math.expm1(changes[0]):+.1%}", "-", "one seed"]
+    found = difference_of(changes)
+    word = "no difference seen" if not found.p_value < _LEVEL else "helps" if found.mean < 0.0 else "hurts"
+    return [f"{math.expm1(found.mean):+.1%}", f"{found.standard_error:.1%}", word]
 
 
 def _values(records: Sequence[Record], size: int, generator: str, times: float) -> list[float]:
