@@ -21,7 +21,7 @@ from probattn.recipes.vqa_data import CorpusSettings, load_corpus
 from probattn.recipes.vqa_eval import VqaEvaluator, attention_scores, evaluate_model
 from probattn.recipes.vqa_examples import _places
 from probattn.recipes.vqa_network import build_model, is_random, sites_with_kl
-from probattn.recipes.vqa_report import _verdict, write_report
+from probattn.recipes.vqa_report import _verdict, picture_source, write_report
 from probattn.training import CheckpointError
 
 SMALL = {
@@ -284,6 +284,20 @@ def test_the_report_has_tables_and_pictures(trained: Path, tmp_path: Path) -> No
     assert 'src="http' not in page and "<script" not in page
 
 
+def test_pictures_of_a_report_are_upright_and_may_be_damaged(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
+    picture = image.new("RGB", (8, 4), (0, 0, 0))
+    exif = image.Exif()
+    exif[0x0112] = 6  # taken with the camera on its side
+    (tmp_path / "deeper").mkdir()
+    picture.save(tmp_path / "deeper" / "a[1].jpg", exif=exif)
+    (tmp_path / "b.jpg").write_bytes(b"\xff\xd8 not a picture")
+    source = picture_source({"corpus": "files", "pictures": str(tmp_path)})
+    found = source("a[1].jpg")
+    assert found is not None and found.shape == (8, 4, 3)
+    assert source("b.jpg") is None and source("c.jpg") is None
+
+
 def test_examples_are_of_all_types() -> None:
     assert _places(["a", "a", "a", "a", "b", "a", "c", "b", "a"]) == [0, 1, 2, 4, 6, 7]
 
@@ -313,6 +327,7 @@ def test_the_command_answers(trained: Path, tmp_path: Path, capsys: pytest.Captu
         ([*start, "--image", "test0.png"], "give either --image and --question, or --input"),
         ([*start, *one, "--draws", "1"], "--draws 0 or at least 2"),
         ([*start, *one, "--picture", "x.png"], "--picture is for --map"),
+        ([*start, *one, "--map", str(tmp_path / "m.svg"), "--picture", str(tmp_path / "q.tsv")], "or it is damaged"),
         ([*start, "--image", "no.png", "--question", "what ?"], "no features of 1 picture"),
     ):
         with pytest.raises(SystemExit, match=message):

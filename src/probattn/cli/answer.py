@@ -99,7 +99,7 @@ def _map(answer: Answer, features: ImageFeatures, arguments: Namespace) -> str:
     if arguments.picture is not None:
         picture = read_picture(arguments.picture)
         if picture is None:
-            raise ValueError(f"--picture: no file {arguments.picture}")
+            raise ValueError(f"--picture: no picture in {arguments.picture}, or it is damaged")
     weights, boxes = np.asarray(answer.weights), None
     if features.grid is not None:
         weights = weights.reshape(features.grid)

@@ -11,7 +11,7 @@ import importlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import torch
@@ -216,8 +216,8 @@ def _batches(
         yield [one for one, _ in kept], torch.stack([pixels for _, pixels in kept])
 
 
-def open_picture(path: Path) -> Any:
-    """A picture of Pillow, upright and in colours.
+def open_picture(path: Path | IO[bytes]) -> Any:
+    """A picture of Pillow, upright and in colours, from a file or an open one.
 
     Raises:
         ImportError: Pillow is not installed.

@@ -23,7 +23,14 @@ from torch import Tensor
 from probattn.data.bpe import PAD, UNK, Tokenizer
 from probattn.data.parallel import read_lines, split_words
 
-__all__ = ["AnswerVocabulary", "EncodedQuestions", "PictureQuestion", "answer_accuracy", "read_questions"]
+__all__ = [
+    "AnswerVocabulary",
+    "EncodedQuestions",
+    "PictureQuestion",
+    "answer_accuracy",
+    "question_words",
+    "read_questions",
+]
 
 FULL_MARKS = 3
 """So many annotators with the same answer make it right (VQA's metric)."""
@@ -54,6 +61,16 @@ class PictureQuestion:
             raise ValueError(
                 f"the question '{self.question}' about picture '{self.picture}' has no answer, or an empty one"
             )
+
+
+def question_words(text: str) -> str:
+    """A question in lower case, its words and its question mark with spaces between them.
+
+    Example:
+        >>> question_words("What colour is the cup?")
+        'what colour is the cup ?'
+    """
+    return " ".join(split_words(text.lower().replace("?", " ? ")))
 
 
 def answer_accuracy(answer: str, given: Sequence[str]) -> float:
@@ -262,7 +279,7 @@ def _question(record: Record) -> PictureQuestion:
         raise ValueError(f"expected image, question and answers (a list), got {sorted(record)}")
     return PictureQuestion(
         picture=str(record["image"]),
-        question=" ".join(split_words(str(record["question"]).lower())),
+        question=question_words(str(record["question"])),
         answers=tuple(str(one).strip().lower() for one in given),
         kind=str(record.get("kind", "")),
     )

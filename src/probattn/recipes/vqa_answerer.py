@@ -13,7 +13,7 @@ from torch import Tensor
 from probattn.data.bpe import UNK, Tokenizer
 from probattn.data.image_features import ImageFeatures, read_features
 from probattn.data.parallel import split_words
-from probattn.data.picture_questions import AnswerVocabulary, EncodedQuestions, PictureQuestion
+from probattn.data.picture_questions import AnswerVocabulary, EncodedQuestions, PictureQuestion, question_words
 from probattn.data.whitening import Whitening
 from probattn.predict import predict
 from probattn.recipes.storage import without_paths
@@ -128,8 +128,7 @@ class Answerer:
 
     @staticmethod
     def _question(text: str, image: str) -> PictureQuestion:
-        words = " ".join(split_words(text.lower().replace("?", " ? ")))
-        return PictureQuestion(image, words, ("unknown",))
+        return PictureQuestion(image, question_words(text), ("unknown",))
 
     @torch.no_grad()
     def _predict(

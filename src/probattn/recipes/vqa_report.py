@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from probattn.data.extract_features import open_picture
 from probattn.data.generated_scenes import scenes
 from probattn.data.sources import data_folder
 from probattn.recipes.report import as_markdown
@@ -134,7 +135,7 @@ def picture_source(facts: Mapping[str, Any]) -> Pictures:
         archive = None if folder is None else folder / "daquar" / "images_short144_q75.tar"
         return lambda name: None if archive is None else _from_archive(archive, Path(name).stem)
     if facts.get("pictures"):
-        return lambda name: read_picture(Path(str(facts["pictures"])) / name)
+        return lambda name: find_picture(Path(str(facts["pictures"])), name)
     return lambda name: None
 
 
@@ -144,15 +145,18 @@ def _from_archive(path: Path, stem: str) -> "np.ndarray[Any, Any] | None":
     with tarfile.open(path) as archive:
         found = next((member for member in archive if Path(member.name).stem == stem), None)
         stream = None if found is None else archive.extractfile(found)
-        return None if stream is None else _pixels(io.BytesIO(stream.read()))
+        return None if stream is None else np.asarray(open_picture(io.BytesIO(stream.read())))
+
+
+def find_picture(folder: Path, name: str) -> "np.ndarray[Any, Any] | None":
+    """Pixels (H, W, 3) of the picture of that name in a folder or the folders in it; None where there is none."""
+    found = sorted(path for path in folder.rglob("*") if path.name == name)
+    return read_picture(found[0]) if found else None
 
 
 def read_picture(path: Path) -> "np.ndarray[Any, Any] | None":
-    """Pixels (H, W, 3) of a file; None where there is none."""
-    return _pixels(io.BytesIO(path.read_bytes())) if path.is_file() else None
-
-
-def _pixels(stream: io.BytesIO) -> "np.ndarray[Any, Any]":
-    from PIL import Image  # comes with matplotlib, which draws the maps
-
-    return np.asarray(Image.open(stream).convert("RGB"))
+    """Pixels (H, W, 3) of a file, upright as its features are; None where there is none, or it is damaged."""
+    try:
+        return np.asarray(open_picture(path)) if path.is_file() else None
+    except ValueError:
+        return None
