@@ -16,6 +16,7 @@ import torch
 import probattn
 from probattn import cli
 from probattn.data.bpe import train_bpe
+from probattn.recipes.translation_search import SamplingSettings
 from probattn.training import CheckpointError
 from tests.toy_language import SMALL, WORDS, write_toy_language
 
@@ -98,6 +99,22 @@ def test_translate_gives_lists_scores_and_alignments(
     assert (tmp_path / "text.en").read_text().splitlines()[0] == translation
     soft = output_of([*words, "--test_with", "soft", "--scores"], capsys).splitlines()[0]
     assert soft.split(" ||| ")[2] != scores
+
+
+def test_translate_draws(trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = tmp_path / "text.de"
+    text.write_text(f"{SENTENCE}\n\nder rote hund mag\n")
+    words: list[str | Path] = ["translate", trained.run, "--input", text, "--num_samples", "8", "--temperature", "3"]
+    drawn, again, other = (
+        output_of([*words, "--scores", "--seed", seed], capsys).splitlines() for seed in ("1", "1", "2")
+    )
+    assert drawn == again and drawn != other
+    assert [line.split(" ||| ")[0] for line in drawn] == ["0"] * 8 + ["1"] + ["2"] * 8
+    assert len({line.split(" ||| ")[1] for line in drawn[:8]}) > 1
+    translator = probattn.load(trained.run)
+    settings = SamplingSettings(num_samples=8, temperature=3.0, seed=1)
+    last = translator.sample(["der rote hund mag"], settings, first=2)[0]  # the same, whatever is drawn with it
+    assert [one.text for one in last] == [line.split(" ||| ")[1] for line in drawn[9:]]
 
 
 def test_align_keeps_the_lines_and_measures(
@@ -224,6 +241,9 @@ def test_wrong_models_are_named(trained: Trained, tmp_path: Path) -> None:
         (["translate", "MODEL", "--input", "one.de", "--num_best", "0"], "--num_best must be at least 1"),
         (["translate", "MODEL", "--input", "one.de", "--num_best", "4", "--beam_size", "2"], "at most 2 translations"),
         (["translate", "MODEL", "--input", "one.de", "--test_with", "kmax"], "expected soft, exact or kmax:K"),
+        (["translate", "MODEL", "--input", "one.de", "--top_p", "0.9"], "--top_p goes with --num_samples"),
+        (["translate", "MODEL", "--num_samples", "2", "--num_best", "2"], "--num_best is for the search"),
+        (["translate", "MODEL", "--input", "one.de", "--num_samples", "0"], "num_samples must be at least 1"),
         (["align", "MODEL", "--src", "one.de", "--tgt", "two.en"], "has 1 lines and"),
         (["eval", "MODEL", "--src", "one.de"], "needs both --src and --tgt"),
         (["data", "moon"], "there is no corpus 'moon'"),

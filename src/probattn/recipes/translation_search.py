@@ -1,4 +1,4 @@
-"""Translations by beam search, with the alignments behind them."""
+"""Translations by beam search or drawn word by word, with the alignments behind them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,10 +11,12 @@ from probattn.core import Estimator
 from probattn.data.batches import decoding_batches, restore_order
 from probattn.data.bpe import BOS, EOS, PAD, UNK
 from probattn.data.subwords import Subwords
-from probattn.decoding import Constraints, Hypothesis, MaxLength, WuPenalty, beam_search
+from probattn.decoding import Constraints, Hypothesis, MaxLength, WuPenalty, beam_search, sample
 from probattn.metrics import links_from_weights
 from probattn.models.seq2seq import Seq2Seq
 from probattn.models.seq2seq_stepper import Seq2SeqStepper
+
+_CONSTRAINTS = Constraints(bos=BOS, eos=EOS, max_length=MaxLength(factor=1.5, offset=10), forbidden=(PAD, BOS, UNK))
 
 
 @dataclass(frozen=True)
@@ -37,13 +39,30 @@ class DecodingSettings:
 
 
 @dataclass(frozen=True)
+class SamplingSettings:
+    """How translations are drawn, word by word."""
+
+    num_samples: int = 1
+    """Translations of a sentence."""
+    temperature: float = 1.0
+    """Below 1 nearer to the most probable words."""
+    top_p: float | None = None
+    """Only the most probable words that have this probability together; null for all."""
+    seed: int = 0
+    """The same seed gives the same translations."""
+    max_sentences: int = 32
+    """Sentences that are drawn together; no translation depends on it."""
+
+
+@dataclass(frozen=True)
 class Translation:
     """One translation of one sentence.
 
     Attributes:
         text: Words with spaces between them.
         log_prob: Of the sentence under the model, in nats.
-        score: What translations were ranked by: log_prob over the length penalty.
+        score: What translations were ranked by: log_prob over the length penalty. Of one that was drawn, its
+            log-probability under the law that was drawn from.
         weights: (T, S) expected attention weights, subword by subword.
         links: (source word, target word), from the largest weight of each target subword.
     """
@@ -83,27 +102,71 @@ def search(
             "raise the beam size"
         )
     stepper = Seq2SeqStepper(model, estimator)
-    constraints = Constraints(bos=BOS, eos=EOS, max_length=MaxLength(factor=1.5, offset=10), forbidden=(PAD, BOS, UNK))
     batches = decoding_batches(source, max_sentences=settings.max_sentences)
     found: list[list[list[Translation]]] = []
     for batch in tqdm(batches, desc="translating", disable=not show_progress):
         results = beam_search(
             stepper,
             batch,
-            constraints=constraints,
+            constraints=_CONSTRAINTS,
             beam_size=settings.beam_size,
             num_return=num_best,
             length_penalty=WuPenalty(settings.length_penalty),
             eos_penalty=settings.eos_penalty,
         )
-        rows = batch.index.tolist()
-        found.append(
-            [
-                [_translation(subwords, source[row], hypothesis) for hypothesis in best]
-                for row, best in zip(rows, results, strict=True)
-            ]
-        )
+        found.append(_translations(subwords, source, batch.index.tolist(), results))
     return restore_order(batches, found, num_rows=len(source), empty=[])
+
+
+@torch.no_grad()
+def draw(
+    model: Seq2Seq,
+    subwords: Subwords,
+    source: Sequence[Sequence[int]],
+    *,
+    estimator: Estimator,
+    settings: SamplingSettings,
+    first: int = 0,
+) -> list[list[Translation]]:
+    """Translations of each source sentence in the order drawn; none of an empty sentence.
+
+    Args:
+        model: In evaluation mode.
+        subwords: The model's.
+        source: Ids of each sentence.
+        estimator: How the next word is predicted.
+        settings: How many, and from which law.
+        first: Number of the first sentence in its text: a sentence's draws depend on its number, not on its block.
+    """
+    stepper = Seq2SeqStepper(model, estimator)
+    batches = decoding_batches(source, max_sentences=settings.max_sentences)
+    found: list[list[list[Translation]]] = []
+    for batch in batches:
+        rows = batch.index.tolist()
+        results = sample(
+            stepper,
+            batch,
+            constraints=_CONSTRAINTS,
+            num_samples=settings.num_samples,
+            temperature=settings.temperature,
+            top_p=settings.top_p,
+            seed=settings.seed,
+            sentence_ids=[first + row for row in rows],
+        )
+        found.append(_translations(subwords, source, rows, results))
+    return restore_order(batches, found, num_rows=len(source), empty=[])
+
+
+def _translations(
+    subwords: Subwords,
+    source: Sequence[Sequence[int]],
+    rows: Sequence[int],
+    results: Sequence[Sequence[Hypothesis]],
+) -> list[list[Translation]]:
+    return [
+        [_translation(subwords, source[row], hypothesis) for hypothesis in found]
+        for row, found in zip(rows, results, strict=True)
+    ]
 
 
 def _translation(subwords: Subwords, source: Sequence[int], hypothesis: Hypothesis) -> Translation:

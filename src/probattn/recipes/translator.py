@@ -26,9 +26,10 @@ from probattn.recipes.translation_alignment import (
 from probattn.recipes.translation_data import Corpus, lowercased
 from probattn.recipes.translation_eval import evaluate_model, predictive_log_lik
 from probattn.recipes.translation_run import batches_of, run
-from probattn.recipes.translation_search import DecodingSettings, Translation, search
+from probattn.recipes.translation_search import DecodingSettings, SamplingSettings, Translation, draw, search
 from probattn.recipes.translation_settings import TranslationSettings, build_model
 from probattn.training import load_weights, save_model_folder
+from probattn.training.randomness import EVALUATION, seeded
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,32 @@ class Translator:
             num_best=num_best,
             show_progress=show_progress,
         )
+
+    def sample(
+        self,
+        sentences: Sequence[str],
+        settings: SamplingSettings,
+        *,
+        estimator: Estimator | None = None,
+        first: int = 0,
+    ) -> list[list[Translation]]:
+        """Translations that are drawn from the model, word by word; none of an empty sentence.
+
+        Args:
+            sentences: Source text.
+            settings: How many, and from which law.
+            estimator: As for `translate`.
+            first: Number of the first sentence, where these are part of a longer text.
+        """
+        with seeded(EVALUATION, settings.seed):  # of draws of the attention, where the estimator makes them
+            return draw(
+                self.model,
+                self.subwords,
+                self._ids(sentences),
+                estimator=estimator or self.settings.test_estimator,
+                settings=settings,
+                first=first,
+            )
 
     def align(
         self,
