@@ -119,6 +119,10 @@ def test_components_of_a_packed_file_are_used(tmp_path: Path) -> None:
     np.savez(path, feat=mean)
     with pytest.raises(ValueError, match="keeps no principal components"):
         Projection.of_file(path)
+    for content in (b"", b"text", b"PK\x03\x04 cut"):
+        (tmp_path / "other.npz").write_bytes(content)
+        with pytest.raises(ValueError, match="is no .npz file of packed features"):
+            Projection.of_file(tmp_path / "other.npz")
     with pytest.raises(ValueError, match="the components are of 2 features, the network gives 3"):
         extract_features([picture], BACKBONE, projection=Projection(torch.zeros(2), torch.zeros(2, 1)))
 

@@ -12,6 +12,7 @@ import torch
 from torch.distributions import Normal
 
 import probattn
+from probattn import cli
 from probattn.core import Constant, Cyclical, Elbo, ImportanceWeighted, Linear, Pathwise
 from probattn.data.bpe import EOS
 from probattn.distributions import DiagonalGaussian
@@ -179,6 +180,13 @@ def test_command_line_writes_from_scratch_and_augments(trained: Path, tmp_path: 
     call("augment", str(corpus), "--times", "1.5", "--model", str(trained), "--output", str(more))
     found = more.read_text().splitlines()
     assert found[:2] == corpus.read_text().splitlines() and len(found) == 5
+
+
+@pytest.mark.parametrize("more", [["--row", "lstm-lm"], ["--set", "updates=5"]])
+def test_augment_refuses_what_a_trained_model_would_ignore(tmp_path: Path, more: list[str]) -> None:
+    (tmp_path / "text.txt").write_text("a dog .\n")
+    with pytest.raises(SystemExit, match="--model is trained already"):
+        cli.main(["augment", str(tmp_path / "text.txt"), "--model", str(tmp_path), *more])
 
 
 def test_a_language_model_has_nothing_to_reconstruct() -> None:

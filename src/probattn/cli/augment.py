@@ -25,12 +25,15 @@ The output is the text itself and behind it TIMES as many generated lines. A gen
 text than yours brings that text's knowledge in; one that saw yours alone can only mix it anew."""
 
 
+_ROW = "davam-128"
+
+
 def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("corpus", type=Path, help="one sentence a line, plain or gz")
     parser.add_argument("--times", type=float, default=1.0, help="generated lines for each line of the text")
     parser.add_argument("--output", type=Path, default=None, help="file; the standard output by default")
     parser.add_argument("--model", type=Path, default=None, help="a trained model of text_vae; trained here by default")
-    parser.add_argument("--row", default="davam-128", help="what is trained where no model is given")
+    parser.add_argument("--row", default=_ROW, help="what is trained where no model is given")
     parser.add_argument("--set", dest="overrides", nargs="*", type=str, default=[], help="settings as name=value")
     parser.add_argument("--temperature", type=float, default=1.0, help="below 1 nearer to the most probable")
     parser.add_argument("--top_p", type=float, default=1.0, help="only the most probable codes or words")
@@ -40,8 +43,10 @@ def _add_arguments(parser: ArgumentParser) -> None:
 def _run(arguments: Namespace) -> None:
     if arguments.times <= 0.0:
         raise ValueError(f"--times must be positive, got {arguments.times}")
-    lines = read_text(arguments.corpus)
     model = arguments.model
+    if model is not None and (arguments.row != _ROW or arguments.overrides):
+        raise ValueError("--row and --set say what is trained; --model is trained already, so leave them out")
+    lines = read_text(arguments.corpus)
     writer = _train(arguments) if model is None else open_model(model, TextWriter, "no text model")
     count = max(1, round(arguments.times * len(lines)))
     drawn = writer.sample(count, temperature=arguments.temperature, top_p=arguments.top_p, seed=arguments.seed)

@@ -66,7 +66,8 @@ def _run(arguments: Namespace) -> None:
             )
         )
     write_atomically(arguments.output, render_gallery("Captions", _lead(writer), pictures))
-    print(f"{arguments.output}: {len(pictures)} pictures; {len(missing)} without their file in {arguments.images}")
+    without = "no files of them were named" if arguments.images is None else f"{len(missing)} without their file in "
+    print(f"{arguments.output}: {len(pictures)} pictures; {without}{arguments.images or ''}")
     for name in missing[:10]:
         print(f"no picture, weights alone: {name}", file=sys.stderr)
 

@@ -8,6 +8,7 @@ Size letters: B pictures of a batch, D features, h and w cells.
 """
 
 import importlib
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,10 +78,14 @@ class Projection:
             FileNotFoundError: No such file.
             ValueError: It keeps none.
         """
-        with np.load(path, allow_pickle=False) as stored:
-            if "pca_mean" not in stored.files or "pca_basis" not in stored.files:
-                raise ValueError(f"{path} keeps no principal components; expected pca_mean and pca_basis")
-            mean, basis = (torch.from_numpy(stored[key].astype(np.float32)) for key in ("pca_mean", "pca_basis"))
+        try:
+            with Path(path).open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
+                found = {key: stored[key] for key in ("pca_mean", "pca_basis") if key in stored.files}
+        except (AttributeError, EOFError, ValueError, zipfile.BadZipFile) as error:  # of an .npy there are no files
+            raise ValueError(f"{path} is no .npz file of packed features ({error})") from error
+        if len(found) != 2:
+            raise ValueError(f"{path} keeps no principal components; expected pca_mean and pca_basis")
+        mean, basis = (torch.from_numpy(one.astype(np.float32)) for one in found.values())
         return cls(mean, basis)
 
     def __call__(self, features: Tensor) -> Tensor:
