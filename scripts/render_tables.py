@@ -12,6 +12,17 @@ from probattn.recipes.captioning import RECIPE as CAPTIONING
 from probattn.recipes.captioning_tables import captioning_page
 from probattn.recipes.findings import CLAIMS, findings_table
 from probattn.recipes.gat import RECIPE as GRAPHS
+from probattn.recipes.gat_search_plan import (
+    CONFIRM_SEEDS,
+    Graph,
+    confirm_plan,
+    confirm_table,
+    regimes_plan,
+    regimes_table,
+    trials_of,
+    weights_plan,
+    weights_table,
+)
 from probattn.recipes.gat_tables import (
     accuracy_table,
     calibration_table,
@@ -43,6 +54,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = ROOT / "docs" / "generated"
 PLOTS = ROOT / "docs" / "assets"
 GENERATED_METRICS = ("ppl", "elbo_ppl", "bleu", "entropy", "aer", "posterior_aer", "exact_aer", "effective_kl_gradient")
+GRAPH_NAMES: tuple[Graph, ...] = ("cora", "citeseer", "pubmed")
 BOUND_COLUMNS = (
     Column("reconstruction", "Rec"),
     Column("kl", "KL"),
@@ -184,6 +196,32 @@ def graphs(name: str) -> str:
     return "\n".join(parts).rstrip("\n") + "\n"
 
 
+def graph_search(name: Graph) -> str:
+    """What the searches on one graph tried and found, as far as they were run."""
+    folder = ROOT / "results" / "gat" / "search"
+
+    def found(part: str) -> dict[str, dict[str, float]]:
+        path = folder / f"{name}-{part}.json"
+        known = json.loads(path.read_text()) if path.exists() else {}
+        return {key: trial["metrics"] for key, trial in known.items()}
+
+    best = folder / f"{name}-best.json"
+    chosen = [tuple(pair) for pair in json.loads(best.read_text())] if best.exists() else []
+    parts = []
+    for title, part, plan, table in (
+        ("Noise and KL weight of the rows -ours, validation nodes", "weights", weights_plan(name), weights_table),
+        ("Regimes, validation nodes: against plain attention", "regimes", regimes_plan(), regimes_table),
+        (f"Confirmation, test nodes, {len(CONFIRM_SEEDS)} new seeds", "confirm", confirm_plan(chosen), confirm_table),
+    ):
+        trials, known = trials_of(plan), found(part)
+        if not trials or any(trial.key not in known for trial in trials):
+            continue
+        before = {"weights": [name], "regimes": [], "confirm": [chosen]}[part]
+        parts += [f"**{title}** (`python -m probattn.recipes.gat_search {part} --graph {name}`)\n"]
+        parts += [table(*before, known)]
+    return "\n".join(parts).rstrip("\n") + "\n" if parts else f"No searches on {name} yet.\n"
+
+
 def glue(name: str) -> str:
     """Fine-tuned MiniLM on one task: the metric beside the paper's, what the KL does, calibration, uncertainty."""
     folder = ROOT / "results" / "glue" / name
@@ -323,7 +361,8 @@ def main() -> None:
         **{f"captioning_{scale}": captioning(scale) for scale in ("flickr8k", "scenes")},
         "estimators": estimators(),
         "findings": findings(),
-        **{f"gat_{name}": graphs(name) for name in ("cora", "citeseer", "pubmed")},
+        **{f"gat_{name}": graphs(name) for name in GRAPH_NAMES},
+        **{f"gat_search_{name}": graph_search(name) for name in GRAPH_NAMES},
         **{f"generation_{name}": generation(name) for name in GENERATION},
         **{f"glue_{name}": glue(name) for name in ("mrpc", "cola", "rte", "stsb")},
         "nmt_generated": generated(),

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from probattn.recipes import gat_search
+from probattn.recipes import gat_search, gat_search_plan
 from probattn.recipes.trials import Trial, run_trials
 
 FAST = {"graph.num_nodes": 120, "optimiser.max_epochs": 2, "evaluation.draws": 2}
@@ -32,7 +32,7 @@ def test_weights_chooses_the_best_that_acts(tmp_path: Path, monkeypatch: pytest.
         found = {}
         for trial in trials:
             weight = float(trial.overrides["kl.weight.init_args.value"])
-            place = gat_search.WEIGHTS[trial.row[0]].index(weight)
+            place = gat_search_plan.WEIGHTS[trial.row[0]].index(weight)
             nll = (0.1, 0.5, 0.3, 0.9)[place]  # the smallest weight is best but does not act
             found[trial.key] = {
                 "loss/validation_nll": nll,
@@ -55,7 +55,7 @@ def test_regimes_are_ranked_and_the_best_confirmed(tmp_path: Path, monkeypatch: 
         for trial in trials:
             helps = trial.row == "wc-ours" and trial.overrides.get("graph.labels_per_class") == 3
             accuracy = 0.8 + (0.05 if helps else 0.0) + 0.001 * (trial.seed % 7)
-            metrics = dict.fromkeys((*gat_search.KEPT, *gat_search.TESTED), 0.5)
+            metrics = dict.fromkeys((*gat_search_plan.KEPT, *gat_search_plan.TESTED), 0.5)
             accuracies = {name: accuracy for name in metrics if name.endswith("accuracy")}
             found[trial.key] = {**metrics, **accuracies}
         return found
