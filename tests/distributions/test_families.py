@@ -54,6 +54,17 @@ def test_dirichlet_concentration_is_exp_of_clamped_scores():
     assert torch.allclose(made.concentration, torch.tensor([[1.0, 20.0, -20.0]], dtype=torch.float64).exp())
 
 
+def test_dirichlet_bound_is_smooth_and_leaves_small_scores():
+    scores = torch.tensor([[0.01, 1e4, -1e4, 3.0]], dtype=torch.float64, requires_grad=True)
+    made = Dirichlet(log_bound=3.0)(scores, Dense())
+    expected = torch.tensor([[0.01, 3.0, -3.0, 3.0 * math.tanh(1.0)]], dtype=torch.float64)
+    assert torch.allclose(made.concentration.log(), expected, atol=1e-6)
+    (slope,) = torch.autograd.grad(made.concentration.log().sum(), scores)
+    assert 0.99 < float(slope[0, 0]) < 1.0 and 0.0 < float(slope[0, 3]) < 0.5  # a clamp would have one or zero
+    with pytest.raises(ValueError, match=r"Dirichlet\(log_bound\) must be positive, got 0"):
+        Dirichlet(log_bound=0.0)
+
+
 @pytest.mark.parametrize("family", [Weibull, Lognormal])
 def test_anchors_fix_the_mean_of_s(family):
     exp = family(2.0)(SCORES, SUPPORT)

@@ -57,6 +57,7 @@ class Row:
 ROWS = [
     Row("categorical", Categorical(), "none", prior=Categorical()),
     Row("dirichlet", Dirichlet(), "implicit", prior=Dirichlet()),
+    Row("dirichlet, bounded", Dirichlet(log_bound=1.5), "implicit", Dirichlet(log_bound=1.5), plug_in_is_softmax=False),
     Row("weibull", Weibull(1.5), "exact", prior=GammaPrior(2.0), limit=Weibull(1e6), limit_is="softmax"),
     Row(
         "weibull, softmax anchor",

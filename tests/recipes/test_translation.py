@@ -16,9 +16,10 @@ import probattn
 from probattn import cli
 from probattn.recipes.comparison import FAILURES_FILE
 from probattn.recipes.recipe import Run
-from probattn.recipes.translation import RECIPE, engine_stages, train
+from probattn.recipes.translation import RECIPE, TranslationTask, engine_stages, train
 from probattn.recipes.translation_data import CorpusSettings, load_corpus
 from probattn.training import CheckpointError
+from probattn.training.stage import matches
 from tests.toy_language import SMALL, write_toy_language
 
 
@@ -38,7 +39,8 @@ def job(row: str, files: tuple[Path, Path], output: Path, **overrides: Any) -> R
 
 @pytest.mark.parametrize("row", RECIPE.rows)
 def test_every_row_trains(row: str, files: tuple[Path, Path], tmp_path: Path) -> None:
-    result = train(job(row, files, tmp_path))
+    stages = len(small(row, files)[0].stages)
+    result = train(job(row, files, tmp_path, epochs=max(stages, 2)))
     assert result.metrics["ppl"] < 60.0, result.metrics  # the vocabulary's size or so at the start
     assert len(result.curve) >= 2
     assert result.facts["updates"] > 0 and "tok:none" in result.facts["signature"]
@@ -61,9 +63,28 @@ def test_latent_alignment_learns_the_toy_language(files: tuple[Path, Path], tmp_
 
 
 def test_stages_share_the_epochs(files: tuple[Path, Path]) -> None:
-    assert [stage.epochs for stage in engine_stages(small("relaxed-dirichlet", files, epochs=5)[0])] == [2, 3]
-    with pytest.raises(ValueError, match="2 stages need at least 2 epochs"):
-        engine_stages(small("relaxed-dirichlet", files, epochs=1)[0])
+    def lengths(epochs: int) -> list[int | None]:
+        return [stage.epochs for stage in engine_stages(small("relaxed-dirichlet", files, epochs=epochs)[0])]
+
+    assert lengths(3) == [1, 1, 1] and lengths(5) == [1, 1, 3] and lengths(15) == [5, 2, 8]
+    with pytest.raises(ValueError, match="3 stages need at least 3 epochs"):
+        lengths(1)
+    settings = small("relaxed-dirichlet", files, epochs=5)[0]
+    wrong = replace(settings, stages=[replace(settings.stages[0], share=0.0), *settings.stages[1:]])
+    with pytest.raises(ValueError, match=r"stages need shares above zero, got \[0.0, 2"):
+        engine_stages(wrong)
+
+
+@pytest.mark.parametrize("row", ["relaxed-dirichlet", "relaxed-lognormal"])
+def test_the_inference_network_is_fitted_alone_before_it_moves_the_prior(row: str, files: tuple[Path, Path]) -> None:
+    settings = small(row, files, epochs=3)[0]
+    model = TranslationTask(settings, load_corpus(settings.corpus)).model
+    stages = {stage.name: stage for stage in engine_stages(settings)}
+    names = {name for name, _ in model.named_parameters()}
+    trained = {name for name in names if matches(name, stages["inference"].trainable)}
+    assert trained == {name for name in names if name.startswith("weights.posterior.")} and trained
+    assert all(matches(name, stages[stage].trainable) for name in names for stage in ("prior", "main"))
+    assert stages["main"].weights_at(0) == {"weights": 0.0}
 
 
 def test_wrong_corpora_are_named(files: tuple[Path, Path]) -> None:
@@ -129,12 +150,12 @@ def test_a_failing_row_does_not_cost_the_others(files: tuple[Path, Path], tmp_pa
         str(tmp_path),
     ]
     with pytest.raises(
-        SystemExit, match=r"1 of 2 rows failed: relaxed-dirichlet \(seed 0\).* 2 stages need at least 2"
+        SystemExit, match=r"1 of 2 rows failed: relaxed-dirichlet \(seed 0\).* 3 stages need at least 3"
     ):
         cli.main([*words, "--set", *(f"{name}={value}" for name, value in settings.items())])
     assert (tmp_path / "soft-seed0.json").exists()
     table = (tmp_path / "table.md").read_text()
-    assert "| soft |" in table and "- relaxed-dirichlet, seed 0: 2 stages need at least 2" in table
+    assert "| soft |" in table and "- relaxed-dirichlet, seed 0: 3 stages need at least 3" in table
     assert (tmp_path / "report.html").exists()
     assert list(json.loads((tmp_path / FAILURES_FILE).read_text())) == ["relaxed-dirichlet, seed 0"]
     words.remove("relaxed-dirichlet")

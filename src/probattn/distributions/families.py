@@ -72,12 +72,28 @@ class Categorical(Family):
 
 @dataclass(frozen=True)
 class Dirichlet(Family):
-    """Relaxed alignment with concentration exp(scores) (Deng et al., Sec. 4); scores are clamped to +-20."""
+    """Relaxed alignment with concentration exp(scores) (Deng et al., Sec. 4); scores are clamped to +-20.
+
+    Where q = p, nothing holds the concentrations back: noise costs likelihood, so they grow until draws are constant,
+    and no inference network finds such a prior again. `log_bound` keeps their logarithms inside +-log_bound.
+
+    Attributes:
+        log_bound: Scores are squashed to log_bound * tanh(score / log_bound); None leaves them as they are.
+    """
+
+    log_bound: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.log_bound is not None and not self.log_bound > 0.0:
+            raise ValueError(f"Dirichlet(log_bound) must be positive, got {self.log_bound}")
 
     def __call__(self, scores: Tensor, support: Support) -> MaskedDirichlet:
         """See `Family`."""
         bound = _LOG_CONCENTRATION_BOUND
-        return MaskedDirichlet(at_least_float32(scores).clamp(-bound, bound).exp(), support=support)
+        scores = at_least_float32(scores)
+        if self.log_bound is not None:
+            scores = self.log_bound * torch.tanh(scores / self.log_bound)
+        return MaskedDirichlet(scores.clamp(-bound, bound).exp(), support=support)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ stopped.
 """
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -108,14 +109,24 @@ class TranslationTask:
 
 
 def engine_stages(settings: TranslationSettings) -> list[Stage]:
-    """The stages with their lengths: whole epochs, the rest of a division to the last."""
-    count = len(settings.stages)
-    if settings.epochs < count:
-        raise ValueError(f"{count} stages need at least {count} epochs, got {settings.epochs}")
-    lengths = [settings.epochs // count] * count
+    """The stages with their lengths: whole epochs, one or more for each, the rest of a division to the last."""
+    shares = [stage.share for stage in settings.stages]
+    if not all(0.0 < share < math.inf for share in shares):
+        raise ValueError(f"stages need shares above zero, got {shares}")
+    if settings.epochs < len(shares):
+        raise ValueError(f"{len(shares)} stages need at least {len(shares)} epochs, got {settings.epochs}")
+    spare = settings.epochs - len(shares)
+    lengths = [1 + int(spare * share / sum(shares)) for share in shares]
     lengths[-1] += settings.epochs - sum(lengths)
     return [
-        Stage(stage.name, epochs=length, bound=stage.bound, estimators=stage.estimators, weights=stage.weights)
+        Stage(
+            stage.name,
+            epochs=length,
+            bound=stage.bound,
+            estimators=stage.estimators,
+            weights=stage.weights,
+            trainable=stage.trainable,
+        )
         for stage, length in zip(settings.stages, lengths, strict=True)
     ]
 

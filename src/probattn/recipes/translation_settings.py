@@ -50,6 +50,10 @@ class StageSettings:
     """KL weight of each site as a function of the update; one where absent."""
     use_posterior: bool = True
     """False: q = p, although the site has a posterior (Deng et al., Algorithm 2)."""
+    share: float = 1.0
+    """Of the epochs, relative to the other stages."""
+    trainable: Sequence[str] = ("*",)
+    """Patterns of the parameters that are trained; the others are frozen."""
 
 
 @dataclass
@@ -63,7 +67,7 @@ class TranslationSettings:
     site: SiteBlueprint
     """The site of the alignment."""
     stages: Sequence[StageSettings]
-    """What is maximised, and how; they share `epochs` evenly."""
+    """What is maximised, and how; they divide `epochs` by their shares."""
     test_estimator: Estimator
     """How the next word is predicted."""
     epochs: int = 15
