@@ -41,6 +41,7 @@ from probattn.recipes.recall import RECIPE as RECALL
 from probattn.recipes.report import Column, as_markdown, render_markdown
 from probattn.recipes.results import RowResult
 from probattn.recipes.storage import read_results
+from probattn.recipes.studies import status
 from probattn.recipes.text_cells import read_cells
 from probattn.recipes.text_pages import augmentation_page, comparison_page, sensitivity_page
 from probattn.recipes.text_vae import RECIPE as TEXT
@@ -369,6 +370,7 @@ def main() -> None:
         "nmt_kmax": k_max(),
         "nmt_multi30k": multi30k(),
         "recall": recall(),
+        "studies": status(ROOT / "results"),
         "text_bounds": text_bounds(),
         **{f"vqa_{scale}": vqa(scale) for scale in ("daquar", "scenes")},
         **{f"text_{scale}": text(scale) for scale in ("ptb", "captions", "yahoo")},

@@ -1,0 +1,183 @@
+"""Every comparison behind a table of the documentation: what there is of it, and how the rest is run.
+
+    python -m probattn.recipes.studies status                              # runs that are there, by folder of results/
+    python -m probattn.recipes.studies run gat/pubmed nmt_multi30k         # what is missing, the most wanted rows first
+
+A run counts where its settings are those of this version; what was made with others is run again. Data come from the
+folder that PROBATTN_DATA names. Searches and studies that are not comparisons are on the pages of their tasks.
+"""
+
+import argparse
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from probattn.recipes.comparison import Comparison, compare, recipe_by_name
+from probattn.recipes.report import as_markdown
+
+__all__ = ["STUDIES", "Study", "run", "status", "study_table"]
+
+RESULTS = Path("results")
+
+
+@dataclass(frozen=True)
+class Study:
+    """One folder of results.
+
+    Attributes:
+        folder: Inside `results/`.
+        recipe: Its name.
+        seeds: How many seeds which rows have, the most wanted ones first; "*" for all that are not named before.
+        scale: Of the recipe, or None for its default.
+        overrides: Settings of all rows.
+    """
+
+    folder: str
+    recipe: str
+    seeds: Sequence[tuple[str, int]]
+    scale: str | None = None
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+
+    def comparisons(self, results: Path) -> Iterator[Comparison]:
+        """The comparisons that make it up, in the order they are run."""
+        recipe = recipe_by_name(self.recipe)
+        named = {row for rows, _ in self.seeds for row in rows.split()}
+        for rows, num_seeds in self.seeds:
+            chosen = [row for row in recipe.rows if row not in named] if rows == "*" else rows.split()
+            yield Comparison(
+                recipe,
+                chosen,
+                num_seeds=num_seeds,
+                scale=self.scale,
+                overrides=self.overrides,
+                output=results / self.folder,
+            )
+
+
+STUDIES = (
+    Study("recall", "recall", [("*", 3)]),
+    Study(
+        "nmt_generated",
+        "translation",
+        [("soft marginal hard-enum variational-enum variational-sample bayesian-wc", 3)],
+    ),
+    Study(
+        "nmt_multi30k",
+        "translation",
+        [("*", 1), ("soft marginal variational-enum variational-sample", 3)],
+        scale="multi30k",
+    ),
+    Study("gat/cora", "gat", [("*", 20)], scale="cora"),
+    Study("gat/citeseer", "gat", [("*", 20)], scale="citeseer"),
+    Study("gat/pubmed", "gat", [("*", 10)], scale="pubmed"),
+    *(
+        Study(f"glue/{task}", "glue", [("soft no-kl wc lc", 3), ("*", 1)], scale=task)
+        for task in ("rte", "mrpc", "cola", "stsb")
+    ),
+    Study(
+        "question_generation",
+        "question_generation",
+        [("ved-dattn ved-vattn-0 ved-vattn-h", 2), ("*", 1)],
+        scale="squad",
+    ),
+    Study("dialogue", "dialogue", [("ded-dattn ved-dattn ved-vattn-0 ved-vattn-h", 1)], scale="cornell"),
+    Study("pilot_vae", "pilot_vae", [("*", 1)], scale="captions"),
+    Study(
+        "text_ptb",
+        "text_vae",
+        [
+            ("lstm-lm vae gavam davam-512 vae-pretraining-fbp davam-128", 1),
+            ("vae-anneal vae-cyclic vae-aggressive vae-fbp vae-attn davam-q", 1),
+        ],
+        scale="ptb",
+    ),
+    Study(
+        "text_captions",
+        "text_vae",
+        [("lstm-lm vae-anneal vae-pretraining-fbp vae-attn gavam davam-128 davam-512", 1)],
+        scale="captions",
+    ),
+    Study(
+        "text_bounds",
+        "text_vae",
+        [("lstm-lm davam-128 davam-stochastic davam-joint davam-short davam-short-joint", 1)],
+        overrides={"updates": 800},
+    ),
+    *(
+        Study(
+            f"vqa_{scale}",
+            "vqa",
+            [("question-only soft marginal variational-enum mcan-soft mcan-wc", 3), ("*", 1)],
+            scale,
+        )
+        for scale in ("daquar", "scenes")
+    ),
+    Study("captioning_flickr8k", "captioning", [("soft lc wc", 3), ("*", 1)], scale="flickr8k"),
+)
+
+
+def study_table(results: Path = RESULTS) -> tuple[list[str], list[list[str]]]:
+    """Header and rows: every study, how many runs it wants and how many are there."""
+    cells = []
+    for study in STUDIES:
+        for (rows, num_seeds), comparison in zip(study.seeds, study.comparisons(results), strict=True):
+            there = sum(
+                comparison.store.find(row, seed, comparison.fingerprint(row)) is not None
+                for row, seed in comparison.jobs
+            )
+            which = rows if rows != "*" else "all" if len(study.seeds) == 1 else "all others"
+            task = study.recipe if study.scale is None else f"{study.recipe}, {study.scale}"
+            cells.append([study.folder, task, which, str(num_seeds), f"{there} of {len(comparison.jobs)}"])
+    return ["results/", "recipe, scale", "rows", "seeds", "runs there"], cells
+
+
+def status(results: Path = RESULTS) -> str:
+    """What there is of every study."""
+    return as_markdown(*study_table(results))
+
+
+def run(folders: Sequence[str], *, workers: int = 1, results: Path = RESULTS) -> str:
+    """Run what is missing of some studies, or of all where none is named.
+
+    Args:
+        folders: Names of studies.
+        workers: Processes, one thread each.
+        results: The folder of results.
+
+    Returns:
+        The new status.
+    """
+    known = {study.folder: study for study in STUDIES}
+    for folder in folders:
+        if folder not in known:
+            close = difflib.get_close_matches(folder, known, n=1)
+            hint = f"; did you mean {close[0]!r}?" if close else "."
+            raise SystemExit(f"there is no study {folder!r}{hint} Known: {', '.join(known)}")
+    for name in folders or known:
+        for comparison in known[name].comparisons(results):
+            print(compare(comparison, workers=workers))
+    return status(results)
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """The two commands."""
+    parser = argparse.ArgumentParser(
+        prog="python -m probattn.recipes.studies", description="The comparisons behind the tables of the documentation."
+    )
+    parser.add_argument("--results", type=Path, default=RESULTS, help="the folder of results (default: %(default)s)")
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("status", help="what there is of every study")
+    runner = commands.add_parser("run", help="run what is missing; a run that was stopped goes on")
+    runner.add_argument("folders", nargs="*", help="names of studies, as `status` has them; all where none is given")
+    runner.add_argument("--workers", type=int, default=1, help="processes, one thread each (default: %(default)s)")
+    asked = parser.parse_args(words)
+    if asked.command == "status":
+        print(status(asked.results))
+    else:
+        print(run(asked.folders, workers=asked.workers, results=asked.results))
+
+
+if __name__ == "__main__":
+    main()
