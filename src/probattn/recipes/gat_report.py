@@ -11,7 +11,7 @@ from probattn.recipes.gat_tables import (
     gradient_table,
     uncertainty_table,
 )
-from probattn.recipes.report import as_markdown, differences_section
+from probattn.recipes.report import as_markdown, difference_sections
 from probattn.recipes.results import RowResult, summarise
 from probattn.recipes.storage import write_atomically
 from probattn.viz import Section, bar_plot, curve_plot, render_page, render_table
@@ -63,8 +63,7 @@ def _page(task: str, results: Sequence[RowResult]) -> str:
         "distribution of the attention weights, its prior and the weight of the KL."
     )
     sections = [Section("Accuracy", _ACCURACY, render_table(*accuracy_table(results)))]
-    if len(seeds) > 1 and any(result.row == BASELINE for result in results):
-        sections.append(_differences(results))
+    sections += _differences(results)
     sections.append(Section("Calibration", _CALIBRATION, render_table(*calibration_table(results))))
     differences = difference_table(results)
     if differences[1]:
@@ -88,9 +87,9 @@ def _page(task: str, results: Sequence[RowResult]) -> str:
     return render_page(f"probattn: {task}, {facts['graph']}", lead, sections)
 
 
-def _differences(results: Sequence[RowResult]) -> Section:
+def _differences(results: Sequence[RowResult]) -> list[Section]:
     rules = {"GAT's rule": "gat", "lowest loss": "loss"}
-    return differences_section(
+    return difference_sections(
         results,
         {label: f"{rule}/clean/mean/accuracy" for label, rule in rules.items()},
         baseline=BASELINE,

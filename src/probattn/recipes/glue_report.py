@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from probattn.recipes.glue_tables import BASELINE, calibration_table, kl_table, main_table, uncertainty_table
-from probattn.recipes.report import as_markdown, differences_section
+from probattn.recipes.report import as_markdown, difference_sections
 from probattn.recipes.results import RowResult
 from probattn.recipes.storage import write_atomically
 from probattn.viz import Section, curve_plot, render_page, render_table
@@ -56,8 +56,7 @@ def _page(task: str, results: Sequence[RowResult]) -> str:
         "optimiser are the same for all rows; rows differ in the distribution of the attention weights and its prior."
     )
     sections = [Section("Test set", _MAIN, render_table(*main_table(results)))]
-    if len(seeds) > 1 and any(result.row == BASELINE for result in results):
-        sections.append(_differences(results))
+    sections += _differences(results)
     sections.append(Section("Calibration", _CALIBRATION, render_table(*calibration_table(results))))
     note = f"{facts['draws']} draws for {facts['drawn_examples']} of {facts['test_examples']} test examples; "
     note += f"{facts['corruption']:.0%} of the words are hit in the corrupted condition."
@@ -72,9 +71,9 @@ def _page(task: str, results: Sequence[RowResult]) -> str:
     return render_page(f"probattn: {task}, {facts['task']}", lead, sections)
 
 
-def _differences(results: Sequence[RowResult]) -> Section:
+def _differences(results: Sequence[RowResult]) -> list[Section]:
     metric = str(results[0].facts["metric"])
-    return differences_section(
+    return difference_sections(
         results,
         {condition: f"{condition}/mean/{metric}" for condition in ("clean", "corrupted")},
         baseline=BASELINE,

@@ -90,13 +90,15 @@ def table_cells(
     return header, rows, best
 
 
-def differences_section(
+def difference_sections(
     results: Sequence[RowResult], metrics: Mapping[str, str], *, baseline: str, text: str, x: str
-) -> Section:
+) -> list[Section]:
     """Percentage points of every row above a baseline with the same seeds, as a plot with 95% intervals.
 
+    Empty where no row shares two seeds with the baseline.
+
     Args:
-        results: Of several seeds.
+        results: Of all rows and seeds.
         metrics: Names in the results, by label.
         baseline: A row.
         text: Below the heading.
@@ -106,7 +108,7 @@ def differences_section(
     for label, metric in metrics.items():
         found = paired_differences(results, metric, baseline=baseline)
         series[label] = {row: (100.0 * one.mean, 100.0 * one.half_width) for row, one in found.items()}
-    return Section("Against plain attention", text, interval_plot(series, x=x))
+    return [Section("Against plain attention", text, interval_plot(series, x=x))] if any(series.values()) else []
 
 
 def as_markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
