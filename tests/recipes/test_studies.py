@@ -39,7 +39,7 @@ def test_what_is_missing_is_run_and_counted(
     monkeypatch.setattr(studies, "STUDIES", (Study(SMALL.folder, "gat", [("gat", 2)], overrides=SMALL.overrides),))
     assert study_table(tmp_path)[1] == [["toy/gat", "gat", "gat", "2", "0 of 2"]]
     main(["--results", str(tmp_path), "run", "toy/gat"])
-    assert capsys.readouterr().out.rstrip().endswith("| 2 of 2 |")
+    assert capsys.readouterr().out.rstrip().endswith(" 2 of 2 |")
     stored = tmp_path / "toy" / "gat" / "gat.json"
     records = json.loads(stored.read_text())
     records[0]["fingerprint"] = "other settings"
