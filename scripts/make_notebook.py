@@ -62,7 +62,8 @@ def run(made: dict[str, Any]) -> list[str]:
         cell["outputs"] = [{"output_type": "stream", "name": "stdout", "text": lines}] if lines else []
         if hasattr(last, "_repr_svg_"):
             pictures.append(last._repr_svg_())
-            shown = {"image/svg+xml": pictures[-1].splitlines(keepends=True), "text/plain": ["<picture>"]}
+            # one line: thousands of short ones would take more room than the picture
+            shown = {"image/svg+xml": [" ".join(pictures[-1].split())], "text/plain": ["<picture>"]}
             result = {"output_type": "execute_result", "execution_count": number, "metadata": {}, "data": shown}
             cell["outputs"].append(result)
     return pictures

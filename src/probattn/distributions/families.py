@@ -91,8 +91,8 @@ class Dirichlet(Family):
         """See `Family`."""
         bound = _LOG_CONCENTRATION_BOUND
         scores = at_least_float32(scores)
-        if self.log_bound is not None:
-            scores = self.log_bound * torch.tanh(scores / self.log_bound)
+        if self.log_bound is not None:  # what stands outside the support may be no number, and so would its gradient
+            scores = self.log_bound * torch.tanh(support.fill_outside(scores, 0.0) / self.log_bound)
         return MaskedDirichlet(scores.clamp(-bound, bound).exp(), support=support)
 
 
