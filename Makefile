@@ -29,6 +29,7 @@ demo: $(STAMP)  ## train six kinds of attention to translate; report in runs/tra
 
 test: lint types  ## lint, type check and the default test suite
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
+	CXX=hidden OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) tests/kernels # as on a machine without a compiler
 
 lint: $(STAMP)  ## ruff: rules and formatting
 	$(BIN)/ruff check .

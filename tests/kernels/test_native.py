@@ -76,6 +76,7 @@ def test_what_is_active_is_said_once(
 )
 def test_missing_tools(monkeypatch: pytest.MonkeyPatch, change: tuple[str, str], message: str) -> None:
     monkeypatch.setattr(native.sys, "executable", "python")  # no scripts beside it
+    monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setenv(*change)
     assert native.build().reason.endswith(message)
 
@@ -84,6 +85,7 @@ def test_missing_ninja(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     compiler = tmp_path / "c++"
     compiler.touch(mode=0o755)
     monkeypatch.setattr(native.sys, "executable", "python")
+    monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert native.build().reason.endswith("there is no ninja; install probattn[kernels]")
 
