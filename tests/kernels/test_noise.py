@@ -44,7 +44,7 @@ def test_threads_change_no_bit() -> None:
 
 @pytest.mark.usefixtures("native_kernels")
 def test_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(noise, "_philox", None)  # the tensor form would fail
+    monkeypatch.setattr(noise, "_philox_in_place", None)  # the tensor form would fail
     assert exponential(torch.tensor(3), (2, 5)).shape == (2, 5)
     with switched(False), pytest.raises(TypeError, match="not callable"):
         uniform(torch.tensor(3), (2, 5))

@@ -29,8 +29,8 @@ _KEY_INCREMENTS = (0x9E3779B9, 0xBB67AE85)
 _ROUNDS = 7
 _WORD = 0xFFFFFFFF
 _SEED_BOUND = 2**62
-# Philox blocks that are worked on at once outside a compiler: their words stay in the processor's cache.
-_CHUNK = 8192
+# Philox blocks that are worked on at once outside a compiler: enough to pay for the calls, few enough for the cache.
+_CHUNK = 32768
 # The particle number and the stream number share one 32-bit counter word.
 _MAX_PARTICLES = 2**20
 _backend: Backend | None = None
@@ -99,39 +99,39 @@ def uniform(
     row_counters, blocks = _counters(seed, sizes, numbers_per_block=4 // words_per_number, stream=stream)
     row_counters = (row_counters[0] + first_row, *row_counters[1:])
     num_rows = row_counters[0].shape[0]
-    rows_per_chunk = max(1, _CHUNK // max(1, blocks))
-    if torch.compiler.is_compiling() or seed.is_meta or num_rows <= rows_per_chunk:
-        rows_per_chunk = max(1, num_rows)  # one chunk: a compiler fuses the rounds by itself
     block = _positions(seed, blocks)  # (blocks,)
-    pieces = []
-    for start in range(0, max(1, num_rows), rows_per_chunk):
-        row, lead, particle = (word[start : start + rows_per_chunk] for word in row_counters)
-        words = _philox(seed, (block, row, lead, particle))
-        pieces.append(_to_unit_interval(words, dtype))  # (rows, blocks, numbers per block)
-    result = torch.cat(pieces).flatten(1)[:, :columns]  # (K * L * I, J)
-    return result.reshape(tuple(shape))
+    if torch.compiler.is_compiling() or type(seed) is not Tensor or seed.is_meta:
+        numbers = _to_unit_interval(_philox(seed, (block, *row_counters)), dtype)  # a compiler fuses the rounds
+    else:
+        numbers = torch.empty((num_rows, blocks, 4 // words_per_number), device=seed.device, dtype=dtype)
+        rows_per_chunk = max(1, _CHUNK // max(1, blocks))
+        for start in range(0, num_rows, rows_per_chunk):
+            rows = slice(start, start + rows_per_chunk)
+            words = _philox_in_place(seed, (block, *(word[rows] for word in row_counters)))
+            _write_unit_interval(words, numbers[rows])
+    return numbers.flatten(1)[:, :columns].reshape(tuple(shape))
 
 
 def exponential(
     seed: Tensor, shape: Sequence[int], *, stream: int = 0, first_row: int = 0, dtype: torch.dtype = torch.float32
 ) -> Tensor:
     """Numbers with density exp(-x), always positive. Arguments as for `uniform`."""
-    return -uniform(seed, shape, stream=stream, first_row=first_row, dtype=dtype).log()
+    return uniform(seed, shape, stream=stream, first_row=first_row, dtype=dtype).log_().neg_()
 
 
 def gumbel(
     seed: Tensor, shape: Sequence[int], *, stream: int = 0, first_row: int = 0, dtype: torch.dtype = torch.float32
 ) -> Tensor:
     """Standard Gumbel numbers, -log(E) with E exponential. Arguments as for `uniform`."""
-    return -exponential(seed, shape, stream=stream, first_row=first_row, dtype=dtype).log()
+    return exponential(seed, shape, stream=stream, first_row=first_row, dtype=dtype).log_().neg_()
 
 
 def normal(
     seed: Tensor, shape: Sequence[int], *, stream: int = 0, first_row: int = 0, dtype: torch.dtype = torch.float32
 ) -> Tensor:
     """Standard normal numbers by inversion of the distribution function. Arguments as for `uniform`."""
-    centred = 2.0 * uniform(seed, shape, stream=stream, first_row=first_row, dtype=dtype) - 1.0
-    return math.sqrt(2.0) * torch.erfinv(centred)
+    centred = uniform(seed, shape, stream=stream, first_row=first_row, dtype=dtype).mul_(2.0).sub_(1.0)
+    return centred.erfinv_().mul_(math.sqrt(2.0))
 
 
 def _sizes(shape: Sequence[int]) -> tuple[int, int, int, int]:
@@ -173,6 +173,41 @@ def _to_unit_interval(words: tuple[Tensor, Tensor, Tensor, Tensor], dtype: torch
         return (numbers + 0.5) * 2.0**-23
     numbers = torch.stack([(words[0] << 20) | (words[1] >> 12), (words[2] << 20) | (words[3] >> 12)], dim=-1)
     return (numbers.to(dtype) + 0.5) * 2.0**-52
+
+
+def _write_unit_interval(words: tuple[Tensor, Tensor, Tensor, Tensor], numbers: Tensor) -> None:
+    """Writes what `_to_unit_interval` gives; the words are used up."""
+    if numbers.dtype == torch.float64:
+        numbers.copy_(_to_unit_interval(words, torch.float64))
+        return
+    for place, word in enumerate(words):
+        numbers[..., place] = word.bitwise_right_shift_(9)
+    numbers.add_(0.5).mul_(2.0**-23)
+
+
+def _philox_in_place(seed: Tensor, counters: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The same words as `_philox`, with fewer operations and no new memory in a round.
+
+    Eager products wrap around as unsigned ones would. Their upper halves stay where they are until a word is multiplied
+    or handed back.
+    """
+    word0, word1, word2, word3 = (word.clone() for word in torch.broadcast_tensors(*counters))
+    product0, product1, factor = (torch.empty_like(word0) for _ in range(3))
+    key0, key1 = seed & _WORD, (seed >> 32) & _WORD
+    for round_number in range(_ROUNDS):
+        if round_number > 0:
+            key0 = (key0 + _KEY_INCREMENTS[0]) & _WORD
+            key1 = (key1 + _KEY_INCREMENTS[1]) & _WORD
+        torch.mul(torch.bitwise_and(word0, _WORD, out=factor), _MULTIPLIERS[0] + 2**32, out=product0)
+        torch.mul(torch.bitwise_and(word2, _WORD, out=factor), _MULTIPLIERS[1] + 2**32, out=product1)
+        torch.bitwise_right_shift(product1, 32, out=word0).bitwise_xor_(word1).bitwise_xor_(key0)
+        torch.bitwise_right_shift(product0, 32, out=word2).bitwise_xor_(word3).bitwise_xor_(key1)
+        word1, product1 = product1, word1
+        word3, product0 = product0, word3
+    words = (word0, word1, word2, word3)
+    for word in words:
+        word.bitwise_and_(_WORD)
+    return words
 
 
 def _philox(seed: Tensor, counters: tuple[Tensor, Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor, Tensor]:

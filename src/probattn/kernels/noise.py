@@ -1,4 +1,4 @@
-"""Counter-based noise in C++, bit for bit that of `probattn.core.noise` and about fifty times faster than eager torch.
+"""Counter-based noise in C++, bit for bit that of `probattn.core.noise` and about ten times faster than eager torch.
 
 It is used by eager code on the CPU when the back end is there (see `native`).
 """
