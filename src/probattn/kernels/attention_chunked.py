@@ -73,6 +73,11 @@ class AttentionCall:
         """K."""
         return self.switches[4]
 
+    @property
+    def hides(self) -> bool:
+        """Whether a query may be kept from looking at a key."""
+        return self.mask is not None or bool(self.switches[3])
+
     def chunks(self) -> Iterator["_Chunk"]:
         """All queries, some at a time."""
         batch, heads, queries = self.query.shape[:3]
@@ -116,14 +121,16 @@ class _Chunk:
             raise ValueError("noise needs a seed, got None")
         shape = (call.num_draws, *self.scores.shape)
         if call.noise == LOG_EXPONENTIAL:
-            return exponential(call.seed, shape, first_row=self.rows.start, dtype=self.dtype).log()
+            return exponential(call.seed, shape, first_row=self.rows.start, dtype=self.dtype).log_()
         return normal(call.seed, shape, first_row=self.rows.start, dtype=self.dtype)
 
     def perturbed(self, noise: Tensor | None) -> Tensor:
         """(K, B, H, t, S) exponents of the weights."""
         if noise is None:
             return self.scores.expand(self.call.num_draws, *self.scores.shape)
-        return self.call.numbers[1] * self.scores + self.call.noise_scale.to(self.dtype).view(-1, 1, 1) * noise
+        sharpness = self.call.numbers[1]
+        sharpened = self.scores if sharpness == 1.0 else sharpness * self.scores
+        return torch.addcmul(sharpened, self.call.noise_scale.to(self.dtype).view(-1, 1, 1), noise)
 
     def dropout_factors(self) -> Tensor | None:
         """(K, B, H, t, S) zero for what is dropped; None without dropout."""
@@ -140,6 +147,17 @@ class _Chunk:
         if self.call.shift is not None:
             anchor = anchor - self.call.shift[..., self.rows].to(self.dtype)
         return anchor.unsqueeze(-1)
+
+    def core(self, log_normaliser: Tensor) -> tuple[Tensor, Tensor]:
+        """(B, H, t) the KL's core of every query, and the sum of its derivatives with respect to phi."""
+        call = self.call
+        if call.prior == GAMMA and not call.hides and call.weight is not None and call.constant is not None:
+            weight, constant = call.weight.to(self.dtype), call.constant.to(self.dtype)
+            centred = self.scores - self.anchor(log_normaliser)
+            pulled = torch.matmul(centred, weight.unsqueeze(-1)).squeeze(-1)  # (B, H, t)
+            return constant.sum(dim=-1, keepdim=True) - pulled, -weight.sum(dim=-1, keepdim=True).expand_as(pulled)
+        entries, slope = self.prior_entries(log_normaliser)
+        return entries.sum(dim=-1), slope.sum(dim=-1)
 
     def prior_entries(self, log_normaliser: Tensor) -> tuple[Tensor, Tensor]:
         """(B, H, t, S) terms of the KL's core, and their derivatives with respect to phi; zero outside."""
@@ -173,18 +191,16 @@ def attend_chunked(call: AttentionCall) -> tuple[Tensor, Tensor, Tensor, Tensor,
     for chunk in call.chunks():
         rows = chunk.rows
         exponents = chunk.perturbed(None if call.noise == NONE else chunk.raw_noise())
-        log_noisy[..., rows] = exponents.logsumexp(dim=-1)
-        weights = (exponents - finite(log_noisy[..., rows]).unsqueeze(-1)).exp()
+        weights, log_noisy[..., rows] = _softmax(exponents)
         factors = chunk.dropout_factors()
         weights = weights if factors is None else weights * factors
         grouped = weights.unflatten(2, (call.key.shape[1], chunk.group))  # (K, B, G, R, t, S)
         context[..., rows, :] = torch.matmul(grouped, value).flatten(2, 3)
         if call.prior:
             log_normaliser[..., rows] = chunk.scores.logsumexp(dim=-1)
-            entries, slope = chunk.prior_entries(log_normaliser[..., rows])
-            core[..., rows] = entries.sum(dim=-1)
+            core[..., rows], slope = chunk.core(log_normaliser[..., rows])
             if call.is_softmax_anchor or call.shift is not None:
-                pull[..., rows] = -slope.sum(dim=-1)
+                pull[..., rows] = -slope
     return context, log_noisy, log_normaliser, core, pull
 
 
@@ -239,10 +255,11 @@ def differentiate_chunked(
         if call.prior and (grad_kl is not None or grad_log is not None):
             of_log = None if grad_log is None else grad_log[..., rows]
             of_kl = None if grad_kl is None else grad_kl[..., rows]
-            slopes = slopes + _through_kl(chunk, log_normaliser[..., rows], pull[..., rows], of_log, of_kl, totals)
-        grouped = call.numbers[0] * slopes.unflatten(1, (call.key.shape[1], chunk.group))  # (B, G, R, t, S)
-        grad_query[..., rows, :] = torch.matmul(grouped, call.key.to(dtype).unsqueeze(2)).flatten(1, 2)
-        queries = chunk.query.unflatten(1, (call.key.shape[1], chunk.group))
+            _add_through_kl(slopes, chunk, log_normaliser[..., rows], pull[..., rows], of_log, of_kl, totals)
+        grouped = slopes.unflatten(1, (call.key.shape[1], chunk.group))  # (B, G, R, t, S)
+        of_query = torch.matmul(grouped, call.key.to(dtype).unsqueeze(2)).flatten(1, 2)
+        grad_query[..., rows, :] = of_query.mul_(call.numbers[0])
+        queries = (call.numbers[0] * chunk.query).unflatten(1, (call.key.shape[1], chunk.group))
         totals.key.add_(torch.matmul(grouped.transpose(-2, -1), queries).sum(dim=2))
     return grad_query, totals.key, totals.value, totals.weight, totals.constant, totals.noise_scale
 
@@ -251,7 +268,7 @@ def _through_context(chunk: _Chunk, log_noisy: Tensor, above: Tensor, inner: Ten
     """(B, H, t, S) gradient of phi through what was read, added up over draws."""
     call = chunk.call
     noise = None if call.noise == NONE else chunk.raw_noise()
-    weights = (chunk.perturbed(noise) - finite(log_noisy).unsqueeze(-1)).exp()
+    weights = (chunk.perturbed(noise) - finite(log_noisy).unsqueeze(-1)).exp_()
     value = call.value.to(chunk.dtype)
     grouped = above.unflatten(2, (value.shape[1], chunk.group))  # (K, B, G, R, t, Dv)
     grad_weights = torch.matmul(grouped, value.unsqueeze(2).transpose(-2, -1)).flatten(2, 3)
@@ -259,39 +276,70 @@ def _through_context(chunk: _Chunk, log_noisy: Tensor, above: Tensor, inner: Ten
     used = weights if factors is None else weights * factors
     used = used.unflatten(2, (value.shape[1], chunk.group))
     totals.value.add_(torch.matmul(used.transpose(-2, -1), grouped).sum(dim=(0, 3)))
-    grad_weights = grad_weights if factors is None else grad_weights * factors
-    slopes = weights * (grad_weights - inner.unsqueeze(-1))
-    if noise is None:
-        return slopes.sum(dim=0)
-    totals.noise_scale.add_((slopes * noise).sum(dim=(0, -2, -1)))
-    return call.numbers[1] * slopes.sum(dim=0)
+    grad_weights = grad_weights if factors is None else grad_weights.mul_(factors)
+    slopes = grad_weights.sub_(inner.unsqueeze(-1)).mul_(weights)
+    if noise is not None:
+        totals.noise_scale.add_(noise.mul_(slopes).sum(dim=(0, -2, -1)))
+    total = slopes.squeeze(0) if call.num_draws == 1 else slopes.sum(dim=0)
+    return total if noise is None or call.numbers[1] == 1.0 else total.mul_(call.numbers[1])
 
 
-def _through_kl(
+def _add_through_kl(
+    slopes: Tensor,
     chunk: _Chunk,
     log_normaliser: Tensor,
     pull: Tensor,
     grad_log: Tensor | None,
     grad_kl: Tensor | None,
     totals: _Totals,
-) -> Tensor:
-    """(B, H, t, S) gradient of phi through the KL's core and through the logsumexp of phi."""
+) -> None:
+    """Adds to (B, H, t, S) slopes the gradient of phi through the KL's core and through the logsumexp of phi."""
     call = chunk.call
-    share = (chunk.scores - finite(log_normaliser).unsqueeze(-1)).exp()
     factor = torch.zeros_like(log_normaliser) if grad_log is None else grad_log
-    if grad_kl is None:
-        return factor.unsqueeze(-1) * share
+    if grad_kl is not None:
+        _add_through_core(slopes, chunk, log_normaliser, grad_kl.unsqueeze(-1), totals)
+        factor = factor + grad_kl * pull if call.is_softmax_anchor else factor
+    share = (chunk.scores - finite(log_normaliser).unsqueeze(-1)).exp_()
+    slopes.addcmul_(factor.unsqueeze(-1), share)
+
+
+def _add_through_core(slopes: Tensor, chunk: _Chunk, log_normaliser: Tensor, above: Tensor, totals: _Totals) -> None:
+    """Adds the gradient of phi through the KL's core, and those of weight and constant to their totals.
+
+    Args:
+        slopes: (B, H, t, S) added to.
+        chunk: Some queries.
+        log_normaliser: (B, H, t) logsumexp of phi.
+        above: (B, H, t, 1) gradient of the core.
+        totals: Added to.
+    """
+    call = chunk.call
+    if call.prior == GAMMA and not call.hides and call.weight is not None:
+        centred = chunk.scores - chunk.anchor(log_normaliser)
+        totals.weight.sub_(torch.matmul(above.transpose(-2, -1), centred).squeeze(-2))
+        totals.constant.add_(above.sum(dim=-2))
+        slopes.addcmul_(above, call.weight.to(chunk.dtype).unsqueeze(-2), value=-1.0)
+        return
     is_seen = chunk.scores > -torch.inf
     _, slope = chunk.prior_entries(log_normaliser)
-    above = grad_kl.unsqueeze(-1)
     if call.prior == GAMMA:
         centred = chunk.scores.masked_fill(~is_seen, 0.0) - chunk.anchor(log_normaliser)
         totals.weight.sub_((above * centred).masked_fill(~is_seen, 0.0).sum(dim=-2))
     else:
         totals.weight.sub_((above * slope).sum(dim=-2))
     totals.constant.add_(above.expand_as(is_seen).masked_fill(~is_seen, 0.0).sum(dim=-2))
-    factor = factor + grad_kl * pull if call.is_softmax_anchor else factor
-    return above * slope + factor.unsqueeze(-1) * share
+    slopes.addcmul_(above, slope)
+
+
+def _softmax(exponents: Tensor) -> tuple[Tensor, Tensor]:
+    """Weights, and the logsumexp of the exponents; zeros and -inf where all of them are -inf."""
+    if exponents.shape[-1] == 0:  # no keys have no largest one
+        return exponents, exponents.logsumexp(dim=-1)
+    top = finite(exponents.amax(dim=-1, keepdim=True))
+    weights = (exponents - top).exp_()
+    total = weights.sum(dim=-1, keepdim=True)
+    log_sum = (total.log() + top).squeeze(-1)
+    return weights.div_(total.masked_fill_(total == 0.0, 1.0)), log_sum
 
 
 def finite(log_sum: Tensor) -> Tensor:
