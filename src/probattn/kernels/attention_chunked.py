@@ -191,11 +191,11 @@ def attend_chunked(call: AttentionCall) -> tuple[Tensor, Tensor, Tensor, Tensor,
     for chunk in call.chunks():
         rows = chunk.rows
         exponents = chunk.perturbed(None if call.noise == NONE else chunk.raw_noise())
-        weights, log_noisy[..., rows] = _softmax(exponents)
+        shares, total, log_noisy[..., rows] = _exponentials(exponents)
         factors = chunk.dropout_factors()
-        weights = weights if factors is None else weights * factors
-        grouped = weights.unflatten(2, (call.key.shape[1], chunk.group))  # (K, B, G, R, t, S)
-        context[..., rows, :] = torch.matmul(grouped, value).flatten(2, 3)
+        shares = shares if factors is None else shares.mul_(factors)
+        grouped = shares.unflatten(2, (call.key.shape[1], chunk.group))  # (K, B, G, R, t, S)
+        context[..., rows, :] = torch.matmul(grouped, value).flatten(2, 3).div_(total)
         if call.prior:
             log_normaliser[..., rows] = chunk.scores.logsumexp(dim=-1)
             core[..., rows], slope = chunk.core(log_normaliser[..., rows])
@@ -279,7 +279,7 @@ def _through_context(chunk: _Chunk, log_noisy: Tensor, above: Tensor, inner: Ten
     grad_weights = grad_weights if factors is None else grad_weights.mul_(factors)
     slopes = grad_weights.sub_(inner.unsqueeze(-1)).mul_(weights)
     if noise is not None:
-        totals.noise_scale.add_(noise.mul_(slopes).sum(dim=(0, -2, -1)))
+        totals.noise_scale.add_(torch.linalg.vecdot(slopes.flatten(-2), noise.flatten(-2)).sum(dim=0))
     total = slopes.squeeze(0) if call.num_draws == 1 else slopes.sum(dim=0)
     return total if noise is None or call.numbers[1] == 1.0 else total.mul_(call.numbers[1])
 
@@ -331,15 +331,18 @@ def _add_through_core(slopes: Tensor, chunk: _Chunk, log_normaliser: Tensor, abo
     slopes.addcmul_(above, slope)
 
 
-def _softmax(exponents: Tensor) -> tuple[Tensor, Tensor]:
-    """Weights, and the logsumexp of the exponents; zeros and -inf where all of them are -inf."""
+def _exponentials(exponents: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Weights before they are divided by their sum, that sum (..., 1), one where all are zero, and its logarithm.
+
+    The logarithm is that of the sum of exponentials, -inf where all exponents are.
+    """
     if exponents.shape[-1] == 0:  # no keys have no largest one
-        return exponents, exponents.logsumexp(dim=-1)
+        return exponents, exponents.new_ones(*exponents.shape[:-1], 1), exponents.logsumexp(dim=-1)
     top = finite(exponents.amax(dim=-1, keepdim=True))
-    weights = (exponents - top).exp_()
-    total = weights.sum(dim=-1, keepdim=True)
+    shares = (exponents - top).exp_()
+    total = shares.sum(dim=-1, keepdim=True)
     log_sum = (total.log() + top).squeeze(-1)
-    return weights.div_(total.masked_fill_(total == 0.0, 1.0)), log_sum
+    return shares, total.masked_fill_(total == 0.0, 1.0), log_sum
 
 
 def finite(log_sum: Tensor) -> Tensor:
