@@ -64,20 +64,19 @@ def test_latent_alignment_learns_the_toy_language(files: tuple[Path, Path], tmp_
 
 def test_stages_share_the_epochs(files: tuple[Path, Path]) -> None:
     def lengths(epochs: int) -> list[int | None]:
-        return [stage.epochs for stage in engine_stages(small("relaxed-dirichlet", files, epochs=epochs)[0])]
+        return [stage.epochs for stage in engine_stages(small("relaxed-lognormal", files, epochs=epochs)[0])]
 
     assert lengths(3) == [1, 1, 1] and lengths(5) == [1, 1, 3] and lengths(15) == [5, 2, 8]
     with pytest.raises(ValueError, match="3 stages need at least 3 epochs"):
         lengths(1)
-    settings = small("relaxed-dirichlet", files, epochs=5)[0]
+    settings = small("relaxed-lognormal", files, epochs=5)[0]
     wrong = replace(settings, stages=[replace(settings.stages[0], share=0.0), *settings.stages[1:]])
     with pytest.raises(ValueError, match=r"stages need shares above zero, got \[0.0, 2"):
         engine_stages(wrong)
 
 
-@pytest.mark.parametrize("row", ["relaxed-dirichlet", "relaxed-lognormal"])
-def test_the_inference_network_is_fitted_alone_before_it_moves_the_prior(row: str, files: tuple[Path, Path]) -> None:
-    settings = small(row, files, epochs=3)[0]
+def test_the_inference_network_is_fitted_alone_before_it_moves_the_prior(files: tuple[Path, Path]) -> None:
+    settings = small("relaxed-lognormal", files, epochs=3)[0]
     model = TranslationTask(settings, load_corpus(settings.corpus)).model
     stages = {stage.name: stage for stage in engine_stages(settings)}
     names = {name for name, _ in model.named_parameters()}
@@ -150,12 +149,12 @@ def test_a_failing_row_does_not_cost_the_others(files: tuple[Path, Path], tmp_pa
         str(tmp_path),
     ]
     with pytest.raises(
-        SystemExit, match=r"1 of 2 rows failed: relaxed-dirichlet \(seed 0\).* 3 stages need at least 3"
+        SystemExit, match=r"1 of 2 rows failed: relaxed-dirichlet \(seed 0\).* 2 stages need at least 2"
     ):
         cli.main([*words, "--set", *(f"{name}={value}" for name, value in settings.items())])
     assert (tmp_path / "soft-seed0.json").exists()
     table = (tmp_path / "table.md").read_text()
-    assert "| soft |" in table and "- relaxed-dirichlet, seed 0: 3 stages need at least 3" in table
+    assert "| soft |" in table and "- relaxed-dirichlet, seed 0: 2 stages need at least 2" in table
     assert (tmp_path / "report.html").exists()
     assert list(json.loads((tmp_path / FAILURES_FILE).read_text())) == ["relaxed-dirichlet, seed 0"]
     words.remove("relaxed-dirichlet")
