@@ -75,7 +75,7 @@ class Dirichlet(Family):
     """Relaxed alignment with concentration exp(scores) (Deng et al., Sec. 4); scores are clamped to +-20.
 
     Where q = p, nothing holds the concentrations back: noise costs likelihood, so they grow until draws are constant,
-    and no inference network finds such a prior again. `log_bound` keeps their logarithms inside +-log_bound.
+    and the KL of a fresh inference network is enormous. `log_bound` keeps their logarithms inside +-log_bound.
 
     Attributes:
         log_bound: Scores are squashed to log_bound * tanh(score / log_bound); None leaves them as they are.

@@ -213,9 +213,8 @@ def run_job(name: str, scale: str | None, overrides: dict[str, Any], output: Pat
 
 def _finished(comparison: Comparison) -> tuple[dict[tuple[str, int], RowResult], list[tuple[str, int]]]:
     """Results that are on disk already with the same settings, and the jobs that are left."""
-    found = {
-        (row, seed): comparison.store.find(row, seed, comparison.fingerprint(row)) for row, seed in comparison.jobs
-    }
+    marks = {row: comparison.fingerprint(row) for row in comparison.rows}
+    found = {(row, seed): comparison.store.find(row, seed, marks[row]) for row, seed in comparison.jobs}
     done = {job: result for job, result in found.items() if result is not None}
     return done, [job for job in comparison.jobs if job not in done]
 

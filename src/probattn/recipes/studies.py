@@ -123,10 +123,8 @@ def study_table(results: Path = RESULTS) -> tuple[list[str], list[list[str]]]:
     cells = []
     for study in STUDIES:
         for (rows, num_seeds), comparison in zip(study.seeds, study.comparisons(results), strict=True):
-            there = sum(
-                comparison.store.find(row, seed, comparison.fingerprint(row)) is not None
-                for row, seed in comparison.jobs
-            )
+            marks = {row: comparison.fingerprint(row) for row in comparison.rows}
+            there = sum(comparison.store.find(row, seed, marks[row]) is not None for row, seed in comparison.jobs)
             which = rows if rows != "*" else "all" if len(study.seeds) == 1 else "all others"
             task = study.recipe if study.scale is None else f"{study.recipe}, {study.scale}"
             cells.append([study.folder, task, which, str(num_seeds), f"{there} of {len(comparison.jobs)}"])
