@@ -46,6 +46,8 @@ def test_every_row_trains(row: str, files: tuple[Path, Path], tmp_path: Path) ->
     assert result.facts["updates"] > 0 and "tok:none" in result.facts["signature"]
     has_network = "SourceAndTarget" in (RECIPE.configs(row, None)[0]).read_text()
     assert ("posterior_entropy" in result.metrics) == has_network
+    assert set(result.curves) == {"ppl", "entropy", *(["posterior_entropy"] if has_network else [])}
+    assert [update for update, _ in result.curves["entropy"]] == [update for update, _ in result.curve]
 
 
 def test_a_finished_run_is_not_trained_again(files: tuple[Path, Path], tmp_path: Path) -> None:

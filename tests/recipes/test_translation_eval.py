@@ -172,10 +172,12 @@ def test_report_from_results(files: tuple[Path, Path], tmp_path: Path) -> None:
             "ppl_kind": "exact",
         }
         numbers = {name: value for name, value in metrics.items() if isinstance(value, float)}
-        results.append(RowResult(row, "", 0, facts, numbers, curve=[(1, 9.0), (2, 8.0)], examples=examples))
+        curve, curves = [(1, 9.0), (2, 8.0)], {"entropy": [(1, 2.0), (2, 1.5)]}
+        results.append(RowResult(row, "", 0, facts, numbers, curve=curve, curves=curves, examples=examples))
     text = write_report("translation", results, tmp_path)
     page = (tmp_path / "report.html").read_text()
     assert "Before and after the target is seen (variational-enum)" in page
     assert "Soft attention and a latent alignment (soft, variational-enum)" in page
     assert "The same sentences translated" in page and "Alignment error rate" in page
+    assert "Entropy of the alignment while training" in page
     assert "| soft " in text and "ppl is" in text

@@ -17,10 +17,9 @@ from probattn.recipes.captioning_report import write_report
 from probattn.recipes.captioning_settings import CaptioningSettings
 from probattn.recipes.captioning_task import CaptioningTask
 from probattn.recipes.captioning_writer import CaptionWriter, load_writer
-from probattn.recipes.engine_run import announce, row_result, train_to_end, validation_curves
+from probattn.recipes.engine_run import announce, last_logged, row_result, train_to_end, validation_curves
 from probattn.recipes.recipe import Recipe, Run
 from probattn.recipes.results import RowResult
-from probattn.recipes.translation import last_logged
 from probattn.training import TrainingFailure, TrainResult
 
 NUM_EXAMPLES = 6

@@ -93,8 +93,7 @@ def row_result(
 def validation_curves(log: Path) -> dict[str, list[tuple[int, float]]]:
     """(update, value) pairs of every validation metric of a run's log."""
     curves: dict[str, list[tuple[int, float]]] = {}
-    for line in log.read_text().splitlines():
-        entry = json.loads(line)
+    for entry in _entries(log):
         if entry["kind"] != "validation":
             continue
         for name, value in entry.items():
@@ -105,3 +104,13 @@ def validation_curves(log: Path) -> dict[str, list[tuple[int, float]]]:
             ):
                 curves.setdefault(name, []).append((entry["update"], value))
     return curves
+
+
+def last_logged(log: Path, name: str) -> dict[str, float]:
+    """The last value of a training log's column, by its name; empty where it was never logged."""
+    values = [entry[name] for entry in _entries(log) if entry.get(name) is not None]
+    return {name: values[-1]} if values else {}
+
+
+def _entries(log: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in log.read_text().splitlines()]

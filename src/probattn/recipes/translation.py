@@ -11,7 +11,6 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor
@@ -20,11 +19,11 @@ from probattn.core import Elbo
 from probattn.data.buckets import TokenBuckets
 from probattn.metrics import predictive_ppl
 from probattn.models import Seq2Seq
-from probattn.recipes.engine_run import announce, train_to_end
+from probattn.recipes.engine_run import announce, last_logged, row_result, train_to_end
 from probattn.recipes.recipe import Recipe, Run
 from probattn.recipes.results import RowResult
 from probattn.recipes.translation_data import Corpus, load_corpus
-from probattn.recipes.translation_eval import likelihood, ppl_kind
+from probattn.recipes.translation_eval import entropies_of, likelihood, ppl_kind
 from probattn.recipes.translation_pictures import alignment_examples
 from probattn.recipes.translation_report import write_report
 from probattn.recipes.translation_run import run as run_model
@@ -93,9 +92,10 @@ class TranslationTask:
         return StepOutput(loss=loss, weight=float(sentences), logs=logs, parts=parts)
 
     def validate(self) -> Mapping[str, float]:
-        """Perplexity of the predictive distribution on the validation split."""
+        """Perplexity of the predictive distribution on the validation split, and entropies of the alignment."""
         tally = likelihood(self.model, self.corpus, "valid", estimator=self.settings.test_estimator)
-        return {"ppl": predictive_ppl(tally.nats, tally.tokens)}
+        entropies = entropies_of(self.model, self.corpus, "valid")
+        return {"ppl": predictive_ppl(tally.nats, tally.tokens), **entropies}
 
     def describe_batch(self, batch: Tensor) -> Mapping[str, Any]:
         """Row numbers and texts, for the report of a failure."""
@@ -144,16 +144,13 @@ def train(run: Run) -> RowResult:
     translator.save(run.output / "model", run.plain)
     metrics = translator.evaluate(corpus)
     numbers = {name: value for name, value in metrics.items() if isinstance(value, int | float)}
-    numbers["parameters"] = sum(parameter.numel() for parameter in task.model.parameters())
-    numbers["train_seconds"] = result.train_seconds
-    numbers |= last_logged(result.log, "effective_kl_gradient")
-    return RowResult(
-        row=settings.row,
-        source=settings.source,
-        seed=settings.seed,
+    return row_result(
+        settings,
+        result,
+        model=task.model,
         facts={**_facts(settings, result), "signature": metrics["bleu_signature"]},
-        metrics=numbers,
-        curve=validation_curve(result.log),
+        metrics=numbers | last_logged(result.log, "effective_kl_gradient"),
+        curve="ppl",
         examples=alignment_examples(translator, corpus),
     )
 
@@ -171,21 +168,6 @@ def _facts(settings: TranslationSettings, result: TrainResult) -> dict[str, Any]
         "epochs": result.epochs,
         "best_checkpoint": result.best.name,
     }
-
-
-def validation_curve(log: Path) -> list[tuple[int, float]]:
-    """(update, validation perplexity) pairs of a run's log."""
-    return [(line["update"], line["ppl"]) for line in _lines(log) if line["kind"] == "validation"]
-
-
-def last_logged(log: Path, name: str) -> dict[str, float]:
-    """The last value of a training log's column, by its name; empty where it was never logged."""
-    values = [line[name] for line in _lines(log) if line.get(name) is not None]
-    return {name: values[-1]} if values else {}
-
-
-def _lines(log: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in log.read_text().splitlines()]
 
 
 RECIPE = Recipe(

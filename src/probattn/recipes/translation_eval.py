@@ -96,6 +96,14 @@ def mean_entropy(model: Seq2Seq, corpus: Corpus, split: str, *, aligner: Aligner
     return total / count
 
 
+def entropies_of(model: Seq2Seq, corpus: Corpus, split: str) -> dict[str, float]:
+    """Mean entropies of the prior's weights, and of the inference network's where there is one."""
+    found = {"entropy": mean_entropy(model, corpus, split, aligner=Aligner.PRIOR)}
+    if Aligner.POSTERIOR in available_aligners(model):
+        found["posterior_entropy"] = mean_entropy(model, corpus, split, aligner=Aligner.POSTERIOR)
+    return found
+
+
 def aer(model: Seq2Seq, corpus: Corpus, *, aligner: Aligner) -> float:
     """Alignment error rate on the test split, where gold links are known; a target subword links to one source word."""
     if corpus.gold is None:
@@ -131,11 +139,10 @@ def evaluate_model(
     """
     with seeded(EVALUATION, 0):
         metrics: dict[str, float | str] = dict(predictive_metrics(model, corpus, split, estimator=estimator))
-        metrics["entropy"] = mean_entropy(model, corpus, split, aligner=Aligner.PRIOR)
+        metrics |= entropies_of(model, corpus, split)
         metrics |= elbo_metrics(model, corpus, split, train_estimator=train_estimator)
         aligners = available_aligners(model)
         if Aligner.POSTERIOR in aligners:
-            metrics["posterior_entropy"] = mean_entropy(model, corpus, split, aligner=Aligner.POSTERIOR)
             weighted = importance_weighted_ppl(model, corpus, split)
             metrics |= {} if weighted is None else {"iw_ppl": weighted}
         if corpus.gold is not None and split == "test":

@@ -65,6 +65,7 @@ def write_report(task: str, results: Sequence[RowResult], output: Path) -> str:
     sections = [
         Section("All rows", _TABLE_TEXT, render_table(*table_cells(results, columns)), note),
         _curves(first_seed),
+        *_entropies(first_seed),
         *_summaries(results),
         *_pictures({result.row: result for result in first_seed}),
     ]
@@ -85,6 +86,25 @@ def _curves(results: Sequence[RowResult]) -> Section:
             is_log=True,
         ),
     )
+
+
+def _entropies(results: Sequence[RowResult]) -> list[Section]:
+    """How alignments become more certain while a row is trained; nothing for results that did not log it."""
+    names = {"entropy": "p", "posterior_entropy": "q"}
+    curves = {
+        f"{result.row}, {label}": result.curves[name]
+        for result in results
+        for name, label in names.items()
+        if name in result.curves
+    }
+    if not curves:
+        return []
+    text = (
+        "Mean entropy of the alignment's weights on validation text, first seed: of the prior p, which decoding sees, "
+        "and of the inference network q, where there is one."
+    )
+    plot = curve_plot(curves, x="update", y="entropy (nats)")
+    return [Section("Entropy of the alignment while training", text, plot)]
 
 
 def _summaries(results: Sequence[RowResult]) -> list[Section]:

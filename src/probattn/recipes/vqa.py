@@ -18,10 +18,9 @@ from torch import Tensor
 
 from probattn.core import Elbo
 from probattn.metrics import mean_nll
-from probattn.recipes.engine_run import announce, row_result, train_to_end
+from probattn.recipes.engine_run import announce, last_logged, row_result, train_to_end
 from probattn.recipes.recipe import Recipe, Run
 from probattn.recipes.results import RowResult
-from probattn.recipes.translation import last_logged
 from probattn.recipes.vqa_answerer import Answerer, load_answerer
 from probattn.recipes.vqa_data import VqaCorpus, blinded, load_corpus
 from probattn.recipes.vqa_eval import VqaEvaluator, evaluate_model
