@@ -61,12 +61,19 @@ STUDIES = (
     Study(
         "nmt_generated",
         "translation",
-        [("soft marginal hard-enum variational-enum variational-sample bayesian-wc", 3)],
+        [
+            ("soft marginal hard-enum variational-enum variational-sample bayesian-wc", 3),
+            ("variational-loo variational-topk", 3),
+        ],
     ),
     Study(
         "nmt_multi30k",
         "translation",
-        [("*", 1), ("soft marginal variational-enum variational-sample", 3)],
+        [
+            ("*", 1),
+            ("soft marginal variational-enum variational-sample", 3),
+            ("variational-loo variational-topk", 1),
+        ],
         scale="multi30k",
     ),
     Study("gat/cora", "gat", [("*", 20)], scale="cora"),

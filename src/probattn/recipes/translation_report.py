@@ -33,7 +33,7 @@ COLUMNS = (
     Column("train_seconds", "seconds"),
 )
 
-_LATENT = ("marginal", "variational-enum", "variational-sample", "hard-enum", "hard-sample")
+_LATENT = ("marginal", "variational-enum", "variational-sample", "variational-topk", "hard-enum", "hard-sample")
 _TABLE_TEXT = (
     "Perplexities count end-of-sentence tokens. 'ppl is' says how the predictive distribution of 'test ppl' was "
     "formed: exactly over all alignments, with plug-in weights, or as a mixture over draws. 'elbo_ppl' counts the "
