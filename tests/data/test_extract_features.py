@@ -62,7 +62,7 @@ def test_damaged_pictures_are_left_out_and_counted(tmp_path: Path) -> None:
     assert [path.name for path in pictures] == ["a.jpg", "cut.jpg", "empty.jpg", "text.jpg", "z.png"]
     found = extract_features(pictures, BACKBONE, batch_size=1)
     assert found.features.names == ("a.jpg", "z.png")
-    assert sorted(found.skipped) == ["cut.jpg", "empty.jpg", "text.jpg"]
+    assert sorted(found.skipped) == ["cut.jpg", "empty.jpg", "text.jpg"] == sorted(found.features.left_out)
     assert "truncated" in found.skipped["cut.jpg"]
     assert float(found.features.values[1, 0, 2]) == pytest.approx(1.0)
     with pytest.raises(ValueError, match="none of 2 pictures could be read; empty.jpg: "):

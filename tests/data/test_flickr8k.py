@@ -45,6 +45,7 @@ def test_json_lines_may_hold_one_caption_or_several(tmp_path: Path) -> None:
         ("a.jpg a dog\n", r"captions.txt, line 1: expected a picture's name, a tab and a caption"),
         ("a.jpg\tone\ttwo\n", "line 1: expected a picture's name"),
         ('a.jpg\tone\n{"image": "a.jpg"}\n', "line 2: expected .*'caption'"),
+        ('{"image": "a.jpg", "captions": "a dog"}\n', "line 1: expected .*captions are a list, got str"),
         ("a.jpg\t.\n", "no captions in it"),
     ],
 )

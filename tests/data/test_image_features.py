@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from probattn.data.image_features import ImageFeatures, read_features, write_features
+from probattn.data.image_features import ImageFeatures, MissingPicturesError, read_features, write_features
 
 
 def features(**changes):
@@ -60,6 +60,17 @@ def test_spread_leaves_padding_out():
 def test_missing_pictures_are_named():
     with pytest.raises(KeyError, match=r"no features of 1 picture\(s\): 'c.jpg'; it has 2 pictures, such as 'a.jpg'"):
         features().rows(["a.jpg", "c.jpg", "c.jpg"])
+
+
+def test_pictures_that_could_not_be_read_are_kept_by_name(tmp_path):
+    write_features(tmp_path / "f.npz", features(left_out=("cut.jpg", "empty.jpg")))
+    found = read_features(tmp_path / "f.npz")
+    assert found.left_out == ("cut.jpg", "empty.jpg") and features().left_out == ()
+    with pytest.raises(
+        MissingPicturesError, match="The extractor could not read 'cut.jpg'. Extract theirs with"
+    ) as error:
+        found.rows(["a.jpg", "cut.jpg", "other.jpg"])
+    assert str(error.value).startswith("f.npz has no features of 2 picture(s)")  # no quotes, as a KeyError would have
 
 
 @pytest.mark.parametrize(

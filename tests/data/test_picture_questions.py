@@ -71,7 +71,7 @@ def test_batches_are_padded_to_their_longest() -> None:
 
 def test_both_kinds_of_files_are_read(tmp_path: Path) -> None:
     tsv, jsonl = tmp_path / "q.tsv", tmp_path / "q.jsonl"
-    tsv.write_text("image\tquestion\tanswers\tkind\na.jpg\tWhat  is it?\tCup|mug\tobject\n")
+    tsv.write_text("image\tquestion\tanswers\tkind\nphotos/a.jpg\tWhat  is it?\tCup|mug\tobject\n")
     jsonl.write_text(
         json.dumps({"image": "a.jpg", "question": "What is it ?", "answers": ["Cup", "mug"], "kind": "object"})
         + "\n"

@@ -206,6 +206,7 @@ def test_three_commands_from_photographs_to_a_gallery(
         image.fromarray(np.asarray(made.picture(number))).save(photos / name)
         lines += [f"{name}\t{' '.join(one.words)}" for one in made.captions if one.scene == number]
     (photos / "broken.jpg").write_bytes(b"\xff\xd8 not a picture")
+    lines += ["broken.jpg\ta caption of what cannot be read", "01.jpg\t..."]
     captions = tmp_path / "captions.txt"
     captions.write_text("\n".join(lines) + "\n")
     monkeypatch.setattr(features_command, "efficientnet_lite0", lambda: Backbone("cells", Cells(), size=80))
@@ -219,7 +220,7 @@ def test_three_commands_from_photographs_to_a_gallery(
     run = tmp_path / "run"
     main(["train", "captioning/soft", "--scale", "files", *files, *tiny, "--output", str(run)])
     assert "greedy_bleu4" in json.loads((run / "result.json").read_text())["metrics"]
-    capsys.readouterr()
+    assert "Left out: 1 picture(s) that could not be read, 1 caption(s) without a word." in capsys.readouterr().err
     page = tmp_path / "gallery.html"
     common = ["--features", str(tmp_path / "features.npz"), "--images", str(photos), "--output", str(page)]
     main(["gallery", str(run), *common, "--names", "00[a].jpg", "01.jpg", "02.jpg", "--captions", str(captions)])
@@ -229,7 +230,7 @@ def test_three_commands_from_photographs_to_a_gallery(
     assert "People: " in text
     assert "its spread" not in text  # soft attention draws nothing
 
-    with pytest.raises(SystemExit, match="has no features of 1 picture"):
+    with pytest.raises(SystemExit, match="^probattn: features.npz has no features of 1 picture"):
         main(["gallery", str(run), *common, "--names", "99.jpg"])
     with pytest.raises(SystemExit, match="is not a folder"):
         main(["gallery", str(run), *common[:2], "--images", str(tmp_path / "nowhere")])

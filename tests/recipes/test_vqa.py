@@ -12,16 +12,17 @@ import torch
 import probattn
 from probattn import cli
 from probattn.data.generated_scenes import scenes
-from probattn.data.image_features import ImageFeatures, write_features
+from probattn.data.image_features import ImageFeatures, read_features, write_features
 from probattn.data.whitening import Whitening
 from probattn.recipes.recipe import Run
 from probattn.recipes.vqa import RECIPE, VqaTask, train
 from probattn.recipes.vqa_answerer import Answerer
-from probattn.recipes.vqa_data import CorpusSettings, load_corpus
+from probattn.recipes.vqa_data import load_corpus
 from probattn.recipes.vqa_eval import VqaEvaluator, attention_scores, evaluate_model
 from probattn.recipes.vqa_examples import _places
 from probattn.recipes.vqa_network import build_model, is_random, sites_with_kl
 from probattn.recipes.vqa_report import _verdict, picture_source, write_report
+from probattn.recipes.vqa_sources import CorpusSettings
 from probattn.training import CheckpointError
 
 SMALL = {
@@ -263,6 +264,22 @@ def test_files_of_ones_own(tmp_path: Path) -> None:
         "image\tquestion\tanswers\nabsent.png\twhat ?\tcup\n" * 1 + "x.png\ty ?\tz\n" * 3
     )
     with pytest.raises(ValueError, match="leaves no questions for"):
+        load_corpus(settings.corpus)
+
+
+def test_questions_about_damaged_pictures_are_left_out_and_counted(tmp_path: Path) -> None:
+    settings, _ = RECIPE.load(RECIPE.configs("marginal", "files"), {**SMALL, **own_files(tmp_path)})
+    whole = read_features(tmp_path / "features.npz")
+    kept = replace(whole, names=whole.names[1:], values=whole.values[1:], left_out=whole.names[:1])
+    write_features(tmp_path / "features.npz", kept)
+    corpus = load_corpus(settings.corpus)
+    assert sum(len(asked) for asked in corpus.questions.values()) == 44 and corpus.unread == 4
+    assert "; 4 about pictures that could not be read were left out" in str(corpus)
+    write_features(tmp_path / "features.npz", replace(kept, left_out=()))
+    with pytest.raises(KeyError, match=f"no features of 1 picture.*'{whole.names[0]}'"):
+        load_corpus(settings.corpus)
+    write_features(tmp_path / "features.npz", replace(whole, values=torch.zeros_like(whole.values)))
+    with pytest.raises(ValueError, match="features.npz: all features are the same number; extract them again"):
         load_corpus(settings.corpus)
 
 

@@ -59,12 +59,7 @@ def _run(arguments: Namespace) -> None:
     else:
         asked = read_questions(arguments.input)
         questions, images = [one.question for one in asked], [one.picture for one in asked]
-    try:
-        found = answerer.answer(
-            questions, images, features=features, num_best=arguments.num_best, draws=arguments.draws
-        )
-    except KeyError as error:  # a message of several words, which would be shown with quotes
-        raise ValueError(error.args[0]) from error
+    found = answerer.answer(questions, images, features=features, num_best=arguments.num_best, draws=arguments.draws)
     line = _record if arguments.format == "json" else _line
     put_lines([line(one, *about) for one, *about in zip(found, questions, images, strict=True)], arguments.output)
     if arguments.map is not None:

@@ -184,7 +184,9 @@ def extract_features(
     if not parts:
         name, reason = next(iter(skipped.items()))
         raise ValueError(f"none of {len(pictures)} pictures could be read; {name}: {reason}")
-    return Extraction(ImageFeatures(tuple(names), torch.cat(parts).clone(), grid=grid, name=backbone.name), skipped)
+    values = torch.cat(parts).clone()
+    features = ImageFeatures(tuple(names), values, grid=grid, name=backbone.name, left_out=tuple(skipped))
+    return Extraction(features, skipped)
 
 
 class _LastMap(nn.Module):

@@ -14,8 +14,8 @@ Terms: non-commercial research and education; ask before you redistribute anythi
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from probattn.data.captions import FLICKR8K, FLICKR8K_STEMS, SHA256
@@ -59,6 +59,11 @@ class CaptionedImages:
     def num_captions(self) -> int:
         """Of all pictures."""
         return sum(len(of_image) for of_image in self.captions)
+
+    def without(self, names: Collection[str]) -> "CaptionedImages":
+        """All pictures but those."""
+        kept = self.part([row for row, name in enumerate(self.names) if name not in names])
+        return replace(kept, skipped=self.skipped)
 
     def part(self, rows: Sequence[int]) -> "CaptionedImages":
         """Some pictures, by number."""
@@ -141,6 +146,8 @@ def _json_pairs(line: str, place: str) -> list[tuple[str, str]]:
     try:
         record = json.loads(line)
         captions = record["captions"] if "captions" in record else [record["caption"]]
+        if not isinstance(captions, list):
+            raise TypeError(f"captions are a list, got {type(captions).__name__}")
         return [(Path(str(record["image"])).name, str(caption)) for caption in captions]
     except (json.JSONDecodeError, KeyError, TypeError) as error:
         raise ValueError(

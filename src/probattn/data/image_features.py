@@ -6,6 +6,8 @@
 | `.tsv` | bottom-up attention: image_id, image_w, image_h, num_boxes, boxes, features; the last two base64 of float32 |
 | `.h5`, `.hdf5` | the same names as in `.npz`; needs h5py |
 
+`left_out`, a text with a name a line, may name pictures that could not be read.
+
 Size letters: N pictures, R regions, D features.
 """
 
@@ -30,12 +32,20 @@ from torch import Tensor
 
 from probattn.data.sources import write_atomically
 
-__all__ = ["ImageFeatures", "read_features", "write_features"]
+__all__ = ["ImageFeatures", "MissingPicturesError", "read_features", "write_features"]
 
 VALUE_KEYS = ("feat", "features")
 TSV_FIELDS = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
 _SHOWN = 5
 _CHUNK = 512
+
+
+class MissingPicturesError(KeyError, ValueError):
+    """Pictures that have no features."""
+
+    def __str__(self) -> str:
+        """The message, without the quotes of a `KeyError`."""
+        return str(self.args[0])
 
 
 @dataclass(frozen=True)
@@ -50,6 +60,7 @@ class ImageFeatures:
         boxes: (N, R, 4) x0, y0, x1, y1 in shares of the picture, where regions are boxes.
         counts: (N) regions that are there, where pictures have different numbers; what is behind is padding.
         name: For messages.
+        left_out: Names of pictures that the extractor could not read, e.g. damaged ones.
 
     Example:
         >>> found = ImageFeatures(("a.jpg", "b.jpg"), torch.ones(2, 4, 3), grid=(2, 2))
@@ -64,6 +75,7 @@ class ImageFeatures:
     boxes: Tensor | None = None
     counts: Tensor | None = None
     name: str = "features"
+    left_out: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         shape = tuple(self.values.shape)
@@ -118,13 +130,15 @@ class ImageFeatures:
         """Rows of pictures.
 
         Raises:
-            KeyError: Pictures that have no features; the message counts and names them.
+            MissingPicturesError: Pictures that have no features, a `KeyError`; the message counts and names them.
         """
         missing = [name for name in dict.fromkeys(names) if name not in self.positions]
         if missing:
-            raise KeyError(
+            unread = [name for name in missing if name in self.left_out]
+            damaged = f" The extractor could not read {_some(unread)}." if unread else ""
+            raise MissingPicturesError(
                 f"{self.name} has no features of {len(missing)} picture(s): {_some(missing)}; it has {len(self)} "
-                f"pictures, such as {_some(self.names)}. Extract theirs with: probattn features FOLDER out.npz"
+                f"pictures, such as {_some(self.names)}.{damaged} Extract theirs with: probattn features FOLDER out.npz"
             )
         return [self.positions[name] for name in names]
 
@@ -207,6 +221,8 @@ def write_features(path: str | os.PathLike[str], features: ImageFeatures) -> Non
     for key in ("scale", "boxes", "counts"):
         if (found := getattr(features, key)) is not None:
             arrays[key] = found.numpy()
+    if features.left_out:
+        arrays["left_out"] = np.array("\n".join(features.left_out))
     if features.grid is not None:
         arrays["grid"] = np.array(features.grid)
     buffer = io.BytesIO()
@@ -238,7 +254,7 @@ def _read_hdf5(file: Path) -> ImageFeatures:
         raise ValueError(f"{file}: not an HDF5 file ({error})") from error
 
 
-_KNOWN = (*VALUE_KEYS, "names", "scale", "boxes", "counts", "grid")
+_KNOWN = (*VALUE_KEYS, "names", "scale", "boxes", "counts", "grid", "left_out")
 
 
 def _from_arrays(arrays: Mapping[str, Any], file: Path) -> ImageFeatures:
@@ -255,6 +271,7 @@ def _from_arrays(arrays: Mapping[str, Any], file: Path) -> ImageFeatures:
         values=torch.from_numpy(values.astype(np.float32) if values.dtype == np.float64 else values),
         grid=(grid[0], grid[1]) if grid is not None else _square(values.shape, kept),
         name=file.name,
+        left_out=_names(np.asarray(arrays["left_out"])) if "left_out" in arrays else (),
         **kept,
     )
 

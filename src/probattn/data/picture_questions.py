@@ -5,7 +5,8 @@
 | `.tsv` | a line of column names, among them image, question and answers; several answers have `|` between them |
 | `.jsonl` | an object a line with "image", "question", and "answers" (a list) or "answer" |
 
-Both may have "kind", the type of the answer, by which accuracy is also reported. A file may be packed (`.gz`, `.xz`).
+Both may have "kind", the type of the answer, by which accuracy is also reported. Folders in front of an image's name
+are dropped. A file may be packed (`.gz`, `.xz`).
 
 Size letters: N questions, B of a batch, T words, M annotators at most.
 """
@@ -278,7 +279,7 @@ def _question(record: Record) -> PictureQuestion:
     if "image" not in record or "question" not in record or not isinstance(given, list):
         raise ValueError(f"expected image, question and answers (a list), got {sorted(record)}")
     return PictureQuestion(
-        picture=str(record["image"]),
+        picture=Path(str(record["image"])).name,
         question=question_words(str(record["question"])),
         answers=tuple(str(one).strip().lower() for one in given),
         kind=str(record.get("kind", "")),

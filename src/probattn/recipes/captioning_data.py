@@ -87,6 +87,8 @@ class CaptionCorpus:
     tokenizer: Tokenizer
     feature_scale: float
     """Standard deviation of the training features."""
+    left_out: str = ""
+    """What of one's own files was left out, for messages."""
 
     def __str__(self) -> str:
         sizes = ", ".join(f"{name} {len(part.images):,}" for name, part in self.splits.items())
@@ -94,7 +96,7 @@ class CaptionCorpus:
         features = self.features
         return (
             f"Pictures: {sizes}, with {captions:,} captions. Words: {self.tokenizer.vocabulary_size:,} types. Regions: "
-            f"{features.num_regions} of {features.dim} features."
+            f"{features.num_regions} of {features.dim} features.{self.left_out}"
         )
 
     @property
@@ -113,7 +115,13 @@ class CaptionCorpus:
 @lru_cache(maxsize=1)  # all rows of a comparison share it
 def load_corpus(settings: CorpusSettings) -> CaptionCorpus:
     """Read or make pictures and captions, take the words of the training captions and encode everything."""
-    raw = _scenes(settings) if settings.name == "scenes" else _photographs(settings)
+    left_out = ""
+    if settings.name == "scenes":
+        raw = _scenes(settings)
+    elif settings.name == "flickr8k":
+        raw = _sized({name: flickr8k.load(name) for name in SPLITS}, flickr8k.load_features(), settings)
+    else:
+        raw, left_out = _files(settings)
     train = raw["train"][1]
     tokenizer = train_words(
         [text for of_image in train.captions for text in of_image],
@@ -121,7 +129,7 @@ def load_corpus(settings: CorpusSettings) -> CaptionCorpus:
         min_frequency=settings.min_frequency,
     )
     splits = {name: _encoded(*raw[name], tokenizer=tokenizer, max_words=settings.max_words) for name in SPLITS}
-    return CaptionCorpus(splits, tokenizer, raw["train"][0].spread())
+    return CaptionCorpus(splits, tokenizer, raw["train"][0].spread(), left_out)
 
 
 _Raw = Mapping[Split, tuple[ImageFeatures, CaptionedImages, tuple[Gold, ...] | None]]
@@ -161,13 +169,23 @@ def _scenes(settings: CorpusSettings) -> _Raw:
     return found
 
 
-def _photographs(settings: CorpusSettings) -> _Raw:
-    if settings.name == "flickr8k":
-        features = flickr8k.load_features()
-        parts = {name: flickr8k.load(name) for name in SPLITS}
-    else:
-        features = read_features(cast(Path, settings.features))
-        parts = _divided(read_captions(cast(Path, settings.captions)), settings)
+def _files(settings: CorpusSettings) -> tuple[_Raw, str]:
+    """The pictures of a file that have features, and a sentence on what was left out.
+
+    Pictures that the extractor could not read are left out. Others without features are an error that names them.
+    """
+    features = read_features(cast(Path, settings.features))
+    read = read_captions(cast(Path, settings.captions))
+    images = read.without(features.left_out)
+    left_out = {
+        "picture(s) that could not be read": len(read) - len(images),
+        "caption(s) without a word": read.skipped,
+    }
+    said = ", ".join(f"{count} {what}" for what, count in left_out.items() if count)
+    return _sized(_divided(images, settings), features, settings), f" Left out: {said}." if said else ""
+
+
+def _sized(parts: Mapping[Split, CaptionedImages], features: ImageFeatures, settings: CorpusSettings) -> _Raw:
     sizes = {"train": settings.train_size, "valid": settings.test_size, "test": settings.test_size}
     return {name: (features, part.part(range(len(part))[: sizes[name]]), None) for name, part in parts.items()}
 

@@ -9,7 +9,7 @@ from probattn.core import Bound, Constant, Elbo, Estimator, Mean, Schedule
 from probattn.distributions import Family
 from probattn.nn.answer_posterior import AnswerPosterior
 from probattn.recipes.blueprints import ConditionalBlueprint, SiteBlueprint, Sizes
-from probattn.recipes.vqa_data import CorpusSettings
+from probattn.recipes.vqa_sources import CorpusSettings
 from probattn.training import TrainerSettings
 
 SITE = "weights"
