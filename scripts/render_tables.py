@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from probattn.recipes.captioning import RECIPE as CAPTIONING
-from probattn.recipes.captioning_tables import captioning_page
+from probattn.recipes.captioning_claims import captioning_page
 from probattn.recipes.findings import CLAIMS, findings_table
 from probattn.recipes.gat import RECIPE as GRAPHS
 from probattn.recipes.gat_search_plan import (

@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from probattn.recipes.captioning_claims import claims_table, pointing_table
 from probattn.recipes.captioning_tables import attention_table, failures, score_table
+from probattn.recipes.picture_claims import CLAIMS_NOTE, POINTING_NOTE, Table
 from probattn.recipes.report import as_markdown
 from probattn.recipes.results import RowResult
 from probattn.recipes.storage import write_atomically
@@ -29,8 +31,9 @@ _CURVES = {"ppl": "perplexity", "bleu4": "BLEU-4 of greedy captions"}
 def write_report(task: str, results: Sequence[RowResult], output: Path) -> str:
     """Write `report.html` and `table.md`; return the tables and where the report is, for the terminal."""
     broken = "".join(f"{line}\n" for line in failures(results))
+    verdicts = "".join(f"\n{as_markdown(*table)}" for table in _verdicts(results).values())
     text = f"{as_markdown(*score_table(results, shows_published=False))}\n{as_markdown(*attention_table(results))}"
-    text += f"\n{broken}" if broken else ""
+    text += verdicts + (f"\n{broken}" if broken else "")
     write_atomically(output / "table.md", text)
     write_atomically(output / "report.html", _page(task, results))
     return f"{text}\nReport: {output / 'report.html'}"
@@ -48,6 +51,7 @@ def _page(task: str, results: Sequence[RowResult]) -> str:
     sections = [
         Section("Captions", _SCORES, render_table(*score_table(results)), note),
         Section("Likelihood and attention", _ATTENTION, render_table(*attention_table(results))),
+        *(Section(*title, render_table(*table)) for title, table in _verdicts(results).items()),
     ]
     broken = failures(results)
     if broken:
@@ -55,6 +59,15 @@ def _page(task: str, results: Sequence[RowResult]) -> str:
         sections.append(Section("Rows that broke", text, render_table(["run"], [[line] for line in broken])))
     first_seed = [result for result in results if result.seed == seeds[0]]
     return render_page(f"probattn: {task}", lead, [*sections, *_curves(first_seed), *_captions(first_seed)])
+
+
+def _verdicts(results: Sequence[RowResult]) -> dict[tuple[str, str], Table]:
+    """By title and text: what several seeds say."""
+    found = {
+        ("Verdicts", CLAIMS_NOTE): claims_table(results),
+        ("Which attention points at what a word speaks of?", POINTING_NOTE): pointing_table(results),
+    }
+    return {title: table for title, table in found.items() if table[1]}
 
 
 def _curves(results: Sequence[RowResult]) -> list[Section]:

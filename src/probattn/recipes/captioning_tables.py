@@ -2,10 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
-from probattn.recipes.report import as_markdown
 from probattn.recipes.results import RowResult, summarise
 
-__all__ = ["PUBLISHED", "attention_table", "captioning_page", "failures", "score_table"]
+__all__ = ["PUBLISHED", "attention_table", "failures", "score_table"]
 
 Table = tuple[list[str], list[list[str]]]
 
@@ -28,7 +27,6 @@ _SCORES = {
     **{"greedy_cider": "CIDEr", "greedy_rouge_l": "ROUGE-L", "greedy_meteor": "METEOR"},
     **{"beam_bleu4": "beam BLEU-4", "beam_cider": "beam CIDEr"},
 }
-_BRACKETS = ", in brackets the paper's Table 3, on MS-COCO with boxes of a detector"
 _ATTENTION = {
     "ppl": "ppl",
     "drawn_ppl": "drawn ppl",
@@ -73,26 +71,6 @@ def failures(results: Sequence[RowResult]) -> list[str]:
     return [
         f"{result.row}, seed {result.seed}: {result.facts['failed']}" for result in results if "failed" in result.facts
     ]
-
-
-def captioning_page(scale: str, results: Sequence[RowResult]) -> str:
-    """Markdown of a comparison, for the docs."""
-    if not results:
-        return f"No results of captioning on {scale} yet.\n"
-    finished = [result for result in results if "failed" not in result.facts]
-    facts, most = (finished or results)[0].facts, max(result.seed for result in results) + 1
-    note = (
-        f"Corpus {facts['corpus']}, {facts.get('epochs', '?')} epochs ({facts.get('updates', '?')} updates) for every "
-        "row; greedy captions unless a column says beam; means and standard deviations over seeds, in brackets the "
-        "paper's Table 3, on MS-COCO with boxes of a detector. Made by "
-        f"`probattn compare captioning --scale {scale} --num_seeds {most} --output results/captioning_{scale}`."
-    )
-    shows = scale == "flickr8k"
-    parts = [as_markdown(*score_table(results, shows_published=shows)), note if shows else note.replace(_BRACKETS, "")]
-    parts += ["\n**Likelihood, attention, diversity**\n", as_markdown(*attention_table(results))]
-    broken = failures(results)
-    parts += ["\n**Rows that broke**\n", *(f"- {line}" for line in broken)] if broken else []
-    return "\n".join(parts).rstrip("\n") + "\n"
 
 
 def _table(results: Sequence[RowResult], columns: Mapping[str, str]) -> Table:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from probattn.recipes import gat_tables, generation_tables
-from probattn.recipes.captioning_tables import PUBLISHED as CAPTIONS
+from probattn.recipes.captioning_claims import CLAIMS as CAPTION_CLAIMS
 from probattn.recipes.paired import PairedDifference, holm, paired_differences
 from probattn.recipes.results import RowResult
 from probattn.recipes.text_published import PUBLISHED as TEXT
@@ -86,17 +86,16 @@ def _pictures() -> list[Claim]:
             one.metric,
             one.paper,
             one.scale,
-            3 if one.scale == 1.0 else 2,
+            one.digits,
         )
         for scale in ("scenes", "daquar")
         for one in VQA_CLAIMS
-        if not one.row.endswith("-acting")  # ours, not the paper's
+        if one.paper is not None
     ]
-    soft = CAPTIONS["soft"]
     captioned = [
-        Claim("BAM", "captioning_flickr8k", title, row, "soft", metric, CAPTIONS[row][metric] - soft[metric])
-        for row in ("wc", "lc", "hard")
-        for metric, title in (("greedy_bleu4", "BLEU-4"), ("greedy_cider", "CIDEr"))
+        Claim("BAM", "captioning_flickr8k", one.text, one.row, one.baseline, one.metric, one.paper)
+        for one in CAPTION_CLAIMS
+        if one.paper is not None
     ]
     return [*asked, *captioned]
 

@@ -12,9 +12,11 @@ import numpy as np
 from probattn.data.extract_features import open_picture
 from probattn.data.generated_scenes import scenes
 from probattn.data.sources import data_folder
+from probattn.recipes.picture_claims import CLAIMS_NOTE, POINTING_NOTE, Table
 from probattn.recipes.report import as_markdown
 from probattn.recipes.results import RowResult
 from probattn.recipes.storage import write_atomically
+from probattn.recipes.vqa_claims import claims_table, pointing_table
 from probattn.recipes.vqa_tables import attention_table, kind_table, main_table, uncertainty_table
 from probattn.viz import Section, curve_plot, render_page, render_table
 from probattn.viz.attention_maps import AttentionMap, attention_maps
@@ -46,7 +48,7 @@ Pictures = Callable[[str], "np.ndarray[Any, Any] | None"]
 def write_report(task: str, results: Sequence[RowResult], output: Path) -> str:
     """Write `report.html` and `table.md`; return the tables and where the report is, for the terminal."""
     tables = [main_table(results), kind_table(results), uncertainty_table(results), attention_table(results)]
-    text = "\n".join(as_markdown(*table) for table in tables)
+    text = "\n".join(as_markdown(*table) for table in [*tables, *_verdicts(results).values()])
     write_atomically(output / "table.md", text)
     write_atomically(output / "report.html", _page(task, results))
     return f"{text}\nReport: {output / 'report.html'}"
@@ -67,10 +69,20 @@ def _page(task: str, results: Sequence[RowResult]) -> str:
         Section("By type of answer", "Accuracy in percent, clean features.", render_table(*kind_table(results))),
         Section("Uncertainty", _UNCERTAINTY, render_table(*uncertainty_table(results)), drawn),
         Section("Attention", _ATTENTION, render_table(*attention_table(results))),
+        *(Section(*title, render_table(*table)) for title, table in _verdicts(results).items()),
         *_curves(first),
         *_gallery(first, picture_source(facts)),
     ]
     return render_page(f"probattn: {task}", lead, sections)
+
+
+def _verdicts(results: Sequence[RowResult]) -> dict[tuple[str, str], Table]:
+    """By title and text: what several seeds say."""
+    found = {
+        ("Verdicts", CLAIMS_NOTE): claims_table(results),
+        ("Which attention points at the right object?", POINTING_NOTE): pointing_table(results),
+    }
+    return {title: table for title, table in found.items() if table[1]}
 
 
 def _curves(results: Sequence[RowResult]) -> list[Section]:
