@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -220,7 +221,9 @@ def test_three_commands_from_photographs_to_a_gallery(
     run = tmp_path / "run"
     main(["train", "captioning/soft", "--scale", "files", *files, *tiny, "--output", str(run)])
     assert "greedy_bleu4" in json.loads((run / "result.json").read_text())["metrics"]
-    assert "Left out: 1 picture(s) that could not be read, 1 caption(s) without a word." in capsys.readouterr().err
+    said = capsys.readouterr()
+    assert "Left out: 1 picture(s) that could not be read, 1 caption(s) without a word." in said.err
+    assert "updates, of which the first 100 warm up" in said.err
     page = tmp_path / "gallery.html"
     common = ["--features", str(tmp_path / "features.npz"), "--images", str(photos), "--output", str(page)]
     main(["gallery", str(run), *common, "--names", "00[a].jpg", "01.jpg", "02.jpg", "--captions", str(captions)])
@@ -229,6 +232,12 @@ def test_three_commands_from_photographs_to_a_gallery(
     assert text.count("data:image/jpeg;base64,") == 3
     assert "People: " in text
     assert "its spread" not in text  # soft attention draws nothing
+
+    main(["gallery", str(run), *common, "--count", "4"])
+    held_out = probattn.load(run).held_out
+    shown = re.findall(r"<p>([^<]*\.jpg)(, held out of training)?</p>", page.read_text())
+    assert len(held_out) == 3 and {name for name, remark in shown if remark} == held_out
+    assert [bool(remark) for _, remark in shown] == [True, True, True, False]
 
     with pytest.raises(SystemExit, match="^probattn: features.npz has no features of 1 picture"):
         main(["gallery", str(run), *common, "--names", "99.jpg"])

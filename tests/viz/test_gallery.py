@@ -22,13 +22,32 @@ def test_a_picture_is_in_the_page_once_and_nothing_is_loaded() -> None:
     assert "<script" not in page
     assert "&lt;dog&gt;" in page and "a dog &amp; a cat" in page
     kinds = ("posterior", "its spread", "prior", "spread of the prior")
-    assert all(f"<td>{kind}</td>" in page for kind in kinds)
+    assert all(f">{kind}</td>" in page for kind in kinds)
     assert page.count('<use href="#p0"/>') == 1 + len(WORDS) * len(kinds)
+
+
+def test_weights_without_a_prior_are_not_called_a_posterior_and_have_their_size() -> None:
+    words = [GalleryWord("a", [0.25, 0.75]), GalleryWord("dog", [0.5, 0.5])]
+    page = render_gallery("Title", "Lead", [GalleryPicture("a.jpg", words, GRID, jpeg=b"x", remark="held out")])
+    assert ">weights</td>" in page and "posterior" not in page and "<p>a.jpg, held out</p>" in page
+    assert re.findall(r">([\d.]+)</div>", page) == ["0.75", "0.5"]
+    drawn = word_strip(GalleryPicture("a", [GalleryWord("a", [0.5, 0.5], [0.1, 0.2])], GRID), key="k")
+    assert ">their spread</td>" in drawn and "prior" not in drawn
+
+
+def test_long_captions_go_on_in_the_next_line_and_stay_readable() -> None:
+    words = [GalleryWord(f"w{number}", [0.5, 0.5]) for number in range(9)]
+    strip = word_strip(GalleryPicture("a", words, GRID, jpeg=b"x"), key="k")
+    tables = strip.split("<table>")[1:]
+    assert [re.findall(r">(w\d)</th>", table) for table in tables] == [[f"w{n}" for n in range(7)], ["w7", "w8"]]
+    assert strip.count('<use href="#k"/>') == 1 + 9  # the picture itself is shown once
+    drawn = re.findall(r"<svg (?!width=.0)[^>]*>", strip)
+    assert len(drawn) == 10 and all("max-width:none" in one for one in drawn)
 
 
 def test_low_weights_are_dark_and_the_largest_is_clear() -> None:
     strip = word_strip(GalleryPicture("a", WORDS[1:], GRID, jpeg=b"x"), key="k")
-    first = strip[strip.index("<td>posterior</td>") : strip.index("<td>its spread</td>")]
+    first = strip[strip.index(">posterior</td>") : strip.index(">its spread</td>")]
     covers = re.findall(r'x="(\d+)".*?opacity="([\d.]+)"', first)
     assert covers == [("0", "0.80")]  # the left half; the right one, with the largest weight, is not covered
 

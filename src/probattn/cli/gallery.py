@@ -24,7 +24,8 @@ _DESCRIPTION = """Captions of pictures, and where every word looks: prior beside
 probattn gallery runs/captioning/soft-seed0 --features features.npz --images photos
 probattn gallery MODEL --features features.npz --images photos --names cat.jpg dog.jpg --captions captions.txt
 
-One HTML file that needs nothing else; a picture that cannot be read is drawn as weights alone."""
+Pictures that were held out of training come first, and are marked. One HTML file that needs nothing else; a picture
+that cannot be read is drawn as weights alone."""
 
 _SIDE = 200
 """Pixels of the longer side of a picture in the page."""
@@ -36,7 +37,9 @@ def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--images", type=Path, default=None, help="folder of the pictures")
     parser.add_argument("--captions", type=Path, default=None, help="captions by people, to show beside")
     parser.add_argument("--output", type=Path, default=Path("gallery.html"), help="HTML file")
-    parser.add_argument("--names", nargs="+", default=None, help="pictures; the first ones by default")
+    parser.add_argument(
+        "--names", nargs="+", default=None, help="pictures; by default those held out of training first"
+    )
     parser.add_argument("--count", type=int, default=12, help="how many pictures, where none are named")
     parser.add_argument("--beam_size", type=int, default=None, help="1 is greedy; the model's own by default")
     parser.add_argument("--draws", type=int, default=50, help="over which spreads are taken")
@@ -51,7 +54,7 @@ def _run(arguments: Namespace) -> None:
     if arguments.images is not None and not arguments.images.is_dir():
         raise NotADirectoryError(f"{arguments.images} is not a folder; name the one that holds the pictures")
     features = read_features(arguments.features)
-    names = list(features.names[: arguments.count]) if arguments.names is None else list(arguments.names)
+    names = _chosen(writer, features, arguments.count) if arguments.names is None else list(arguments.names)
     references = _references(arguments.captions)
     pictures, missing = [], []
     captions = writer.caption(features, names, beam_size=arguments.beam_size, show_progress=True)
@@ -62,24 +65,34 @@ def _run(arguments: Namespace) -> None:
             missing.append(name)
         pictures.append(
             GalleryPicture(
-                name, _words(words), _boxes(features, name), references.get(name, ()), jpeg=jpeg, aspect=aspect
+                name,
+                _words(words),
+                _boxes(features, name),
+                references.get(name, ()),
+                jpeg=jpeg,
+                aspect=aspect,
+                remark="held out of training" if name in writer.held_out else "",
             )
         )
-    write_atomically(arguments.output, render_gallery("Captions", _lead(writer), pictures))
+    write_atomically(arguments.output, render_gallery("Captions", _lead(writer, features.num_regions), pictures))
     without = "no files of them were named" if arguments.images is None else f"{len(missing)} without their file in "
     print(f"{arguments.output}: {len(pictures)} pictures; {without}{arguments.images or ''}")
     for name in missing[:10]:
         print(f"no picture, weights alone: {name}", file=sys.stderr)
 
 
-def _lead(writer: CaptionWriter) -> str:
-    kind = (
-        "Posterior and prior are drawn brightest where a word's weight is largest; spreads are standard deviations "
-        "over draws, relative to the largest of the caption."
-        if writer.is_random
-        else "A picture is bright where a word's weight is large."
+def _chosen(writer: CaptionWriter, features: ImageFeatures, count: int) -> list[str]:
+    """Pictures that the network was not trained on, as far as it knows, then the others."""
+    return sorted(features.names, key=lambda name: name not in writer.held_out)[:count]
+
+
+def _lead(writer: CaptionWriter, num_regions: int) -> str:
+    spread = " Spreads are standard deviations over draws, relative to the largest of the caption."
+    return (
+        f"Row '{writer.settings.row}': {writer.settings.source}. A picture is brightest where a word's weight is "
+        f"largest, and dark where it is small beside that one; the number below is the largest weight. {num_regions} "
+        f"equal weights would be {1.0 / num_regions:.2g} each.{spread if writer.is_random else ''}"
     )
-    return f"Row '{writer.settings.row}': {writer.settings.source}. {kind}"
 
 
 def _words(found: Sequence[WordAttention]) -> list[GalleryWord]:

@@ -42,7 +42,8 @@ def train(run: Run) -> RowResult:
         if settings.on_failure == "raise":
             raise
         return _failed(run, str(error))
-    writer = CaptionWriter(task.model, corpus.tokenizer, settings=settings)
+    held_out = corpus.splits["test"].images.names
+    writer = CaptionWriter(task.model, corpus.tokenizer, settings=settings, held_out=held_out)
     writer.save(run.output / "model", run.plain, inputs=task.inputs)
     return row_result(
         settings,

@@ -1,7 +1,7 @@
 """A trained captioner: captions of pictures, its attention word by word, a folder on disk."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -53,12 +53,21 @@ class CaptionWriter:
         model: The network; it is put into evaluation mode.
         tokenizer: Its words.
         settings: Of the row it was trained with.
+        held_out: Names of test pictures, which it was not trained on.
     """
 
-    def __init__(self, model: Captioner, tokenizer: Tokenizer, *, settings: CaptioningSettings):
+    def __init__(
+        self,
+        model: Captioner,
+        tokenizer: Tokenizer,
+        *,
+        settings: CaptioningSettings,
+        held_out: Collection[str] = (),
+    ):
         self.model = model.eval()
         self.tokenizer = tokenizer
         self.settings = settings
+        self.held_out = frozenset(held_out)
 
     @property
     def is_random(self) -> bool:
@@ -156,7 +165,7 @@ class CaptionWriter:
             plain: The settings as plain data.
             inputs: What the network reads.
         """
-        kept = {**asdict(inputs), "tokenizer_digest": self.tokenizer.digest}
+        kept = {**asdict(inputs), "tokenizer_digest": self.tokenizer.digest, "held_out": sorted(self.held_out)}
         files = {TOKENIZER_FILE: self.tokenizer.to_bytes(), INPUTS_FILE: json.dumps(kept).encode()}
         config = {"recipe": "captioning", "settings": without_paths(plain)}
         return save_model_folder(self.model, folder, config=config, files=files)
@@ -167,13 +176,14 @@ def load_writer(settings: CaptioningSettings, folder: Path) -> CaptionWriter:
     path = folder / INPUTS_FILE
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))
-        digest = str(kept.pop("tokenizer_digest"))
+        digest, held_out = str(kept.pop("tokenizer_digest")), kept.pop("held_out", [])
         inputs = InputSizes(**kept)
     except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
         raise ValueError(f"{path} does not say what the network reads, or was cut off ({error!r})") from error
     model = build_model(settings, inputs)
     load_weights(model, folder)
-    return CaptionWriter(model, Tokenizer.load(folder / TOKENIZER_FILE, digest=digest), settings=settings)
+    tokenizer = Tokenizer.load(folder / TOKENIZER_FILE, digest=digest)
+    return CaptionWriter(model, tokenizer, settings=settings, held_out=held_out)
 
 
 def _mean_and_spread(distribution: LatentDistribution, num_draws: int, seed: Tensor) -> tuple[Tensor, Tensor]:

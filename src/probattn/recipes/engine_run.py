@@ -36,6 +36,12 @@ def train_to_end(task: Task, run: Run, *, settings: TrainerSettings, stages: Seq
         raise SystemExit(f"the time was up after {result.updates} updates; run the same command again to go on")
     if not is_main_process():
         raise SystemExit(0)  # one process evaluates and writes
+    if result.updates < settings.warmup_updates:
+        print(
+            f"The learning rate was still rising when training ended: {result.updates} updates, of which the first "
+            f"{settings.warmup_updates} warm up. There is little data; raise epochs or lower trainer.warmup_updates.",
+            file=sys.stderr,
+        )
     load_weights(task.model, result.best)
     return result
 

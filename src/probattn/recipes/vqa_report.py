@@ -123,7 +123,8 @@ def _maps(result: RowResult, number: int, picture: "np.ndarray[Any, Any] | None"
             boxes = np.array(example["boxes"]).reshape(-1, 4)
         else:
             weights = weights[None]
-        title = f"{result.row}\n{name}: {example['answer']}" if name == "prior" else f"{result.row}\n{name}"
+        shown = "weights" if len(example["weights"]) == 1 else name
+        title = f"{result.row}\n{shown}: {example['answer']}" if name == "prior" else f"{result.row}\n{name}"
         made.append(AttentionMap(weights, picture, title=title, gold=example["gold"], boxes=boxes))
     return made
 

@@ -13,6 +13,8 @@ from probattn.viz.page import Section, render_page
 __all__ = ["GalleryPicture", "GalleryWord", "render_gallery", "word_strip"]
 
 _SIDE = 100.0
+_WORDS = 7
+"""Of a line; more words go on in the next."""
 _DARKEST = 0.8
 _SPREAD_COLOUR = "#e06a1f"
 _WEIGHT_COLOUR = "#2f5d9b"
@@ -49,6 +51,7 @@ class GalleryPicture:
         references: Captions that people wrote.
         jpeg: The picture; None: weights are drawn alone.
         aspect: Height over width.
+        remark: Shown behind the name.
     """
 
     name: str
@@ -57,6 +60,7 @@ class GalleryPicture:
     references: Sequence[str] = ()
     jpeg: bytes | None = None
     aspect: float = 1.0
+    remark: str = ""
 
     def __post_init__(self) -> None:
         for word in self.words:
@@ -92,43 +96,54 @@ def render_gallery(title: str, lead: str, pictures: Sequence[GalleryPicture]) ->
     for number, one in enumerate(pictures):
         caption = " ".join(word.word for word in one.words)
         references = " / ".join(one.references)
-        sections.append(
-            Section(caption, one.name, word_strip(one, key=f"p{number}"), f"People: {references}" if references else "")
-        )
+        text = f"{one.name}, {one.remark}" if one.remark else one.name
+        note = f"People: {references}" if references else ""
+        sections.append(Section(caption, text, word_strip(one, key=f"p{number}"), note))
     return render_page(title, lead, sections)
 
 
 def word_strip(picture: GalleryPicture, *, key: str) -> str:
     """A line of maps for each kind of weights that a picture has, one map a word, as HTML.
 
+    Below a map is its largest weight, or spread: colours are relative to that, or to the largest of the caption.
+
     Args:
         picture: With its words.
         key: Differs from picture to picture of a page.
     """
     height = _SIDE * picture.aspect
-    define = ""
+    define = whole = ""
     if picture.jpeg is not None:
         source = f"data:image/jpeg;base64,{base64.b64encode(picture.jpeg).decode()}"
         image = f'<image id="{key}" href="{source}" width="{_SIDE:g}" height="{height:g}" preserveAspectRatio="none"/>'
         define = f'<svg width="0" height="0" style="position:absolute"><defs>{image}</defs></svg>'
-        whole = f'<td>{_svg(height, f"""<use href="#{key}"/>""")}</td>'
-    else:
-        whole = "<td></td>"
+        whole = _svg(height, f'<use href="#{key}"/>')
+    has_prior = any(len(word.prior) for word in picture.words)
     kinds = {
-        "posterior": [word.posterior for word in picture.words],
-        "its spread": [word.posterior_spread for word in picture.words],
+        "posterior" if has_prior else "weights": [word.posterior for word in picture.words],
+        "its spread" if has_prior else "their spread": [word.posterior_spread for word in picture.words],
         "prior": [word.prior for word in picture.words],
         "spread of the prior": [word.prior_spread for word in picture.words],
     }
-    lines = []
-    for kind, weights in kinds.items():
-        if not any(len(of_word) for of_word in weights):
-            continue
-        highest = max((max(of_word) for of_word in weights if len(of_word)), default=0.0)
-        maps = "".join(f"<td>{_map(picture, of_word, key, kind, highest)}</td>" for of_word in weights)
-        lines.append(f"<tr><td>{html.escape(kind)}</td>{whole if kind == 'posterior' else '<td></td>'}{maps}</tr>")
-    titles = "".join(f"<th>{html.escape(word.word)}</th>" for word in picture.words)
-    return f'{define}<div class="wide"><table><tr><th></th><th></th>{titles}</tr>{"".join(lines)}</table></div>'
+    blank = f'<div style="width:{_SIDE:g}px"></div>'  # columns of all tables are below each other
+    words = [html.escape(word.word) for word in picture.words]
+    maps = {kind: _maps(picture, weights, key, kind) for kind, weights in kinds.items() if any(map(len, weights))}
+    label = '<td style="min-width:9em">'
+    tables = []
+    for start in range(0, len(words), _WORDS):
+        chosen = slice(start, start + _WORDS)
+        rows = ["".join(f'<th style="text-align:center">{word}</th>' for word in ["", *words[chosen]])]
+        for number, (kind, made) in enumerate(maps.items()):
+            cells = [whole if start == number == 0 else blank, *made[chosen]]
+            rows.append(f"{label}{html.escape(kind)}</td>{''.join(f'<td>{cell}</td>' for cell in cells)}")
+        rows[0] = f"<th></th>{rows[0]}"
+        tables.append(f"<table>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>")
+    return f'{define}<div class="wide">{"".join(tables)}</div>'
+
+
+def _maps(picture: GalleryPicture, weights: Sequence[Sequence[float]], key: str, kind: str) -> list[str]:
+    highest = max((max(of_word) for of_word in weights if len(of_word)), default=0.0)
+    return [_map(picture, of_word, key, kind, highest) for of_word in weights]
 
 
 def _map(picture: GalleryPicture, weights: Sequence[float], key: str, kind: str, highest: float) -> str:
@@ -144,14 +159,17 @@ def _map(picture: GalleryPicture, weights: Sequence[float], key: str, kind: str,
         cover = [(_DARKEST * (1.0 - share), "#000") for share in shares]
     rectangles = "".join(
         f'<rect x="{x0 * _SIDE:.4g}" y="{y0 * height:.4g}" width="{(x1 - x0) * _SIDE:.4g}" '
-        f'height="{(y1 - y0) * height:.4g}" fill="{colour}" opacity="{opacity:.2f}"/>'
+        f'height="{(y1 - y0) * height:.4g}" fill="{colour}" opacity="{opacity:.2f}" shape-rendering="crispEdges"/>'
         for (x0, y0, x1, y1), (opacity, colour) in zip(picture.boxes, cover, strict=True)
         if opacity >= 0.01
     )
     below = f'<use href="#{key}"/>' if picture.jpeg is not None else ""
-    return _svg(height, below + rectangles, title=f"{kind}: largest {max(weights, default=0.0):.3g}")
+    largest = f"{max(weights, default=0.0):.2g}"
+    made = _svg(height, below + rectangles, title=f"{kind}: largest {largest}")
+    return f'{made}<div style="text-align:center;color:#5a6478;font-size:.8em">{largest}</div>'
 
 
 def _svg(height: float, content: str, *, title: str = "") -> str:
     label = f"<title>{html.escape(title)}</title>" if title else ""
-    return f'<svg width="{_SIDE:g}" height="{height:g}" viewBox="0 0 {_SIDE:g} {height:g}">{label}{content}</svg>'
+    size = f'width="{_SIDE:g}" height="{height:g}" style="max-width:none"'  # a page may make other drawings smaller
+    return f'<svg {size} viewBox="0 0 {_SIDE:g} {height:g}">{label}{content}</svg>'
