@@ -1,5 +1,6 @@
 """Verdicts of captioning, from numbers that are made up."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from probattn.recipes.captioning_claims import captioning_page, claims_table, pointing_table
@@ -45,4 +46,9 @@ def test_attention_that_points_at_what_a_word_speaks_of(tmp_path: Path) -> None:
     assert "**Which attention points at what a word speaks of?**" in captioning_page("scenes", results)
     assert "4.0 (against 50.1)" in write_report("captioning", results, tmp_path)
     page = (tmp_path / "report.html").read_text()
-    assert "Verdicts" in page and "Which attention points at what a word speaks of?" in page
+    assert "Which attention points at what a word speaks of?" in page
+    assert "Verdicts" not in page and "(32.2)" not in page  # scenes are not the paper's pictures
+    photographs = [replace(one, facts={**FACTS, "corpus": "files"}) for one in results]
+    assert "the other way round" in write_report("captioning", photographs, tmp_path)
+    page = (tmp_path / "report.html").read_text()
+    assert "Verdicts" in page and "(32.2)" in page

@@ -11,6 +11,7 @@ import torch
 
 import probattn
 from probattn import cli
+from probattn.cli import answer as answer_command
 from probattn.data.generated_scenes import scenes
 from probattn.data.image_features import ImageFeatures, read_features, write_features
 from probattn.data.whitening import Whitening
@@ -328,12 +329,20 @@ def test_verdicts_are_the_papers_four_cases(accuracy: float, p_value: float | No
     assert _verdict(example)[-1] == verdict
 
 
-def test_the_command_answers(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_answers(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_features(tmp_path / "f.npz", scenes("test", 2).features)
     start = ["answer", str(trained), "--features", str(tmp_path / "f.npz")]
     one = ["--image", "test0.png", "--question", "what colour is the seven ?"]
+    titles: list[str] = []
+    drawn = answer_command.attention_map
+    monkeypatch.setattr(
+        answer_command, "attention_map", lambda *given, title, **more: titles.append(title) or drawn(*given, **more)
+    )
     cli.main([*start, *one, "--draws", "3", "--map", str(tmp_path / "map.svg")])
-    assert "p=" in capsys.readouterr().out
+    shown, probability, p_value, *_ = capsys.readouterr().out.split("\t")
+    assert titles == [f"{one[-1]}\n{shown} ({float(probability):.2f}, p = {p_value.removeprefix('p=')})"]
     assert (tmp_path / "map.svg").read_text().startswith("<svg")
     (tmp_path / "q.tsv").write_text("image\tquestion\tanswers\ntest1.png\twhat is the unicorn ?\tx\n")
     cli.main([*start, "--input", str(tmp_path / "q.tsv"), "--format", "json"])

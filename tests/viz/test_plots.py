@@ -13,6 +13,7 @@ from probattn.viz import (
     scatter_plot,
     weights_plot,
 )
+from probattn.viz.figure import COLOURS
 
 PLOTS = {
     "curve": lambda: curve_plot({"a": [(0, 1.0), (1, 2.0)], "b": [(0, -1e7), (1, 0.5)]}, x="x", y="y", lowest=-3.0),
@@ -33,3 +34,8 @@ def test_plot_is_valid_svg_and_reproducible(name: str) -> None:
     first = PLOTS[name]()
     assert ElementTree.fromstring(first).tag.endswith("svg")
     assert PLOTS[name]() == first
+
+
+def test_a_single_point_is_a_dot() -> None:
+    dot, line = (curve_plot({"a": points}, x="x", y="y") for points in ([(1, 2.0)], [(1, 2.0), (2, 2.0)]))
+    assert f"fill: {COLOURS[0]}" in dot and f"fill: {COLOURS[0]}" not in line

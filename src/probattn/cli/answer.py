@@ -102,7 +102,9 @@ def _map(answer: Answer, features: ImageFeatures, arguments: Namespace) -> str:
         boxes = features.boxes[features.positions[arguments.image]].numpy()
     else:
         weights = weights[None]
-    return attention_map(picture, weights, title=f"{arguments.question}\n{answer.text}", boxes=boxes, width=4.0)
+    certain = "" if answer.p_value is None else f", p = {answer.p_value:.2g}"
+    title = f"{arguments.question}\n{answer.text} ({answer.probability:.2f}{certain})"
+    return attention_map(picture, weights, title=title, boxes=boxes, width=4.0)
 
 
 COMMAND = Command("answer questions about pictures", _DESCRIPTION, _add_arguments, _run)

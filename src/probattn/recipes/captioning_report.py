@@ -47,9 +47,10 @@ def _page(task: str, results: Sequence[RowResult]) -> str:
         f"row, seeds {seeds}. The same network, captions, updates and learning rate for all rows; rows differ in site, "
         "estimator and KL."
     )
-    note = "In brackets: the paper, on MS-COCO with boxes of a detector."
+    shows = facts["corpus"] != "scenes"  # whose captions are of another kind than the paper's
+    note = "In brackets: the paper, on MS-COCO with boxes of a detector." if shows else ""
     sections = [
-        Section("Captions", _SCORES, render_table(*score_table(results)), note),
+        Section("Captions", _SCORES, render_table(*score_table(results, shows_published=shows)), note),
         Section("Likelihood and attention", _ATTENTION, render_table(*attention_table(results))),
         *(Section(*title, render_table(*table)) for title, table in _verdicts(results).items()),
     ]
@@ -64,7 +65,7 @@ def _page(task: str, results: Sequence[RowResult]) -> str:
 def _verdicts(results: Sequence[RowResult]) -> dict[tuple[str, str], Table]:
     """By title and text: what several seeds say."""
     found = {
-        ("Verdicts", CLAIMS_NOTE): claims_table(results),
+        ("Verdicts", CLAIMS_NOTE): ([], []) if results[0].facts["corpus"] == "scenes" else claims_table(results),
         ("Which attention points at what a word speaks of?", POINTING_NOTE): pointing_table(results),
     }
     return {title: table for title, table in found.items() if table[1]}

@@ -44,11 +44,15 @@ def curve_plot(
     highest: float | None = None,
     is_log: bool = False,
 ) -> str:
-    """Lines over a common axis; what lies beyond `lowest` or `highest` is cut off, so that late differences show."""
+    """Lines over a common axis, or a dot for a single point.
+
+    What lies beyond `lowest` or `highest` is cut off, so that late differences show.
+    """
     figure, axes = new_figure(8.4, 4.2)
     for number, (name, points) in enumerate(curves.items()):
         style = ("-", "--", ":")[number // len(COLOURS) % 3]
-        axes.plot(*zip(*points, strict=True), style, color=COLOURS[number % len(COLOURS)], label=name, lw=1.4)
+        colour, marker = COLOURS[number % len(COLOURS)], "o" if len(points) == 1 else ""  # one point makes no line
+        axes.plot(*zip(*points, strict=True), style, color=colour, label=name, lw=1.4, marker=marker, ms=4)
     values = [value for points in curves.values() for _, value in points]
     bottom, top = min(values) if lowest is None else lowest, max(values) if highest is None else highest
     if is_log:
