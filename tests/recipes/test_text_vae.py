@@ -22,7 +22,7 @@ from probattn.recipes.text_codes import sentence_bound
 from probattn.recipes.text_data import CorpusSettings, load_corpus
 from probattn.recipes.text_eval import code_posteriors, evaluate_model, first_sentences, importance_weighted, tally
 from probattn.recipes.text_settings import SITE, Weight, engine_stages
-from probattn.recipes.text_task import decoded
+from probattn.recipes.text_task import TextTask, decoded
 from probattn.recipes.text_vae import RECIPE
 from probattn.recipes.text_writer import TextWriter
 from probattn.training import Aggressive
@@ -95,6 +95,62 @@ def test_codebook_starts_from_the_encoder_and_moves_in_the_first_stage_alone() -
     before = book.codes.clone()
     task.after_update(batch, task.step(batch, second, 0))
     assert torch.equal(book.codes, before)
+
+
+def test_bursts_have_the_updates_of_other_rows_and_are_counted_apart(tmp_path: Path) -> None:
+    """Equal time: every step of a burst is one of the row's updates, and what moved the decoder is said."""
+    found = {}
+    for row in ("vae", "vae-aggressive"):
+        settings, plain = RECIPE.load(
+            RECIPE.configs(row, "generated"), {**TINY, "updates": 130, "trainer.validate_every": 130}
+        )
+        found[row] = RECIPE.train(Run(settings, plain, tmp_path / row, show_progress=False))
+    assert found["vae"].facts["updates"] == found["vae-aggressive"].facts["updates"] == 130
+    assert "decoder_updates" not in found["vae"].metrics
+    assert 1 <= found["vae-aggressive"].metrics["decoder_updates"] <= 130 // 30  # a burst has 30 steps at least
+    assert [update for update, _ in found["vae"].curves["train_kl"]] == [*range(20, 121, 20), 130]
+    first = found["vae"].curves["train_reconstruction"]
+    assert first[0][1] > first[-1][1] > 0.0
+    assert found["vae"].facts["importance"] == "10 draws, the first 4 test sentences"
+
+
+def test_codes_in_use_are_counted_at_every_validation() -> None:
+    task = task_of("davam-128", **{"latent.num_codes": 16})
+    task.step(task.batches(0)[0], engine_stages(task.settings)[0], 0)  # starts the codebook
+    task.model.eval()
+    text = task.corpus.encoded["valid"]
+    batch = text.batch(range(len(text)))
+    read = task.model.encode(batch.words, batch.words_mask, {SITE: Pathwise()})
+    chosen = read.value[0][read.mask].detach().round(decimals=4).unique(dim=0)  # straight-through rounds
+    assert task.validate()["codes_used"] == len(chosen) > 8
+    assert isinstance(task.codebook, Codebook)
+    task.codebook.codes.copy_(1e3 * torch.arange(16.0).unsqueeze(1).expand(16, 4))
+    assert task.validate()["codes_used"] == 1.0
+
+
+@pytest.mark.slow
+@pytest.mark.data
+def test_half_of_512_codes_are_in_use_after_an_epoch_of_ptb(data_dir: Path) -> None:
+    """Row davam-512 with a smaller network; the released code has one code alive for about 1,200 updates."""
+    changes = {
+        "network": "{embedding_dim: 32, hidden_dim: 64, latent_dim: 32, attention_dim: 32, prior_channels: 8, prior_layers: 1}",  # noqa: E501
+        "corpus": "{name: ptb, vocabulary_size: 1000, test_size: 500}",
+    }
+    settings, plain = RECIPE.load(RECIPE.configs("davam-512", "ptb"), changes)
+    task = TextTask(settings, load_corpus(settings.corpus), plain=plain)
+    stage = engine_stages(settings)[0]
+    optimiser = torch.optim.Adam(set_trainable(task.model, stage).values(), lr=settings.trainer.learning_rate)
+    torch.manual_seed(0)
+    task.model.train()
+    for update, batch in enumerate(task.batches(0)):
+        output = task.step(batch, stage, update)
+        optimiser.zero_grad()
+        output.loss.backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+        task.after_update(batch, output)
+    task.model.eval()
+    assert task.validate()["codes_used"] >= 256
+    assert task.codebook is not None and task.codebook.perplexity >= 128
 
 
 def test_a_stage_of_the_prior_alone_reads_no_words_and_has_the_same_gradient(monkeypatch: pytest.MonkeyPatch) -> None:

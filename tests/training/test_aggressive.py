@@ -5,6 +5,7 @@ import copy
 import pytest
 
 from probattn.training import Aggressive
+from probattn.training.stage import HasLogs
 
 RULE = Aggressive(encoder=("encoder.*",), others=("decoder.*",), max_burst=6, window=2, metric="mi")
 
@@ -37,6 +38,19 @@ def test_falling_information_ends_it_for_good() -> None:
     assert rule.is_over and walk(rule, [1.0] * 3) == "***"
     rule.after_validation({"mi": 5.0})
     assert rule.is_over
+
+
+def test_the_log_hears_which_steps_move_the_encoder_alone() -> None:
+    rule = copy.deepcopy(RULE)
+    assert isinstance(rule, HasLogs)
+    heard = []
+    for loss in range(8):
+        heard.append((rule.moves()[0][0], rule.logs()["is_burst"]))
+        rule.after_update(-float(loss))
+    assert heard == [("e", 1.0)] * 6 + [("d", 0.0), ("e", 1.0)]
+    rule.after_validation({"mi": 1.0})
+    rule.after_validation({"mi": 0.5})
+    assert rule.logs() == {"is_burst": 0.0}
 
 
 def test_state_is_the_whole_position() -> None:

@@ -98,9 +98,24 @@ def row_result(
 
 def validation_curves(log: Path) -> dict[str, list[tuple[int, float]]]:
     """(update, value) pairs of every validation metric of a run's log."""
+    return _curves(log, "validation")
+
+
+def training_curves(log: Path, names: Mapping[str, str]) -> dict[str, list[tuple[int, float]]]:
+    """(update, mean since the line before) pairs of what the steps logged.
+
+    Args:
+        log: Of the run.
+        names: What is wanted, and what the curves are to be called; what was never logged is left out.
+    """
+    found = _curves(log, "train")
+    return {curve: found[name] for name, curve in names.items() if name in found}
+
+
+def _curves(log: Path, kind: str) -> dict[str, list[tuple[int, float]]]:
     curves: dict[str, list[tuple[int, float]]] = {}
     for entry in _entries(log):
-        if entry["kind"] != "validation":
+        if entry["kind"] != kind:
             continue
         for name, value in entry.items():
             if (

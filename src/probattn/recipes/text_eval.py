@@ -144,7 +144,7 @@ def _latent_metrics(writer: "TextWriter", text: EncodedSentences, settings: Text
         return {}
     posterior = model.latent.site.posterior
     if isinstance(posterior, Codebook):
-        return {"code_perplexity": posterior.perplexity, "codes_used": float(_codes_used(model, text, posterior))}
+        return {"code_perplexity": posterior.perplexity, "codes_used": float(codes_used(model, text, posterior))}
     if isinstance(posterior, SoftCodebook):
         counts = writer.lengths if settings.latent.positions is None else None
         return code_metrics(model, text, settings.sampling, counts=counts)
@@ -163,7 +163,8 @@ def _latent_metrics(writer: "TextWriter", text: EncodedSentences, settings: Text
 
 
 @torch.no_grad()
-def _codes_used(model: TextModel, text: EncodedSentences, book: Codebook) -> int:
+def codes_used(model: TextModel, text: EncodedSentences, book: Codebook) -> int:
+    """How many codes of the book are the nearest one of some position of a text."""
     used = torch.zeros(len(book.codes), dtype=torch.bool)
     for batch in batches_of(text):
         moved = batch.to(model.device)

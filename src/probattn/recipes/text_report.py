@@ -27,6 +27,7 @@ _MODEL = {
     "mutual_information": "MI",
     "code_perplexity": "code perplexity",
     "codes_used": "codes used",
+    "decoder_updates": "decoder updates",
     "parameters": "parameters",
     "train_seconds": "seconds",
 }

@@ -17,7 +17,7 @@ from probattn.metrics import active_units, davam_ppl, elbo_ppl, latent_mutual_in
 from probattn.models import ReadText
 from probattn.nn import Codebook, SoftCodebook
 from probattn.recipes.text_data import TextCorpus
-from probattn.recipes.text_eval import code_posteriors, tally
+from probattn.recipes.text_eval import code_posteriors, codes_used, tally
 from probattn.recipes.text_network import TextModel, build_model
 from probattn.recipes.text_settings import SITE, TextSettings
 from probattn.training import CollapseWarning, Stage, StepOutput, warn_of_collapse
@@ -93,7 +93,8 @@ class TextTask:
             **{f"kl_{name}": (float(value.sum()), sentences) for name, value in terms.kl.items()},
         }
         if is_decoded:
-            logs["log_lik"] = (float(terms.log_lik.sum()), tokens)
+            total = float(terms.log_lik.sum())
+            logs |= {"log_lik": (total, tokens), "reconstruction": (-total, sentences)}
         loss, cost = terms.loss.sum() / sentences, terms.cost.sum() / sentences
         parts = {"likelihood": loss - cost, "kl": cost} if is_decoded and float(cost.detach()) != 0.0 else {}
         return StepOutput(loss=loss, weight=float(sentences), logs=logs, parts=parts, carry=(read, stage.name, update))
@@ -132,7 +133,8 @@ class TextTask:
             "davam_ppl": davam_ppl(found.log_lik, found.kl_over_positions, found.tokens),
         }
         if self.codebook is not None:
-            return {**metrics, "code_perplexity": self.codebook.perplexity}
+            used = float(codes_used(self.model, text, self.codebook))
+            return {**metrics, "code_perplexity": self.codebook.perplexity, "codes_used": used}
         active: dict[str, int | None] = {}
         if self.settings.latent.scope == "sentence" and self.settings.latent.posterior == "gaussian":
             mean, log_variance = code_posteriors(self.model, text, limit=WATCHED)

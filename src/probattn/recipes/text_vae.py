@@ -7,18 +7,23 @@ A row is a YAML file in `recipes/configs/text_vae/`, a scale one in its folder `
 a run is resumed where it stopped.
 """
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from probattn.recipes.engine_run import announce, row_result, train_to_end
+from probattn.recipes.engine_run import announce, row_result, train_to_end, training_curves
 from probattn.recipes.recipe import Recipe, Run
 from probattn.recipes.results import RowResult
 from probattn.recipes.text_data import load_corpus
 from probattn.recipes.text_eval import evaluate_model
 from probattn.recipes.text_report import write_report
-from probattn.recipes.text_settings import TextSettings, engine_stages
+from probattn.recipes.text_settings import SITE, TextSettings, engine_stages
 from probattn.recipes.text_task import TextTask
 from probattn.recipes.text_writer import TextWriter, load_writer
 from probattn.training import TrainResult
+
+LOGGED = {"reconstruction": "train_reconstruction", f"kl_{SITE}": "train_kl", "is_burst": "is_burst"}
+"""What the training steps log, and how its curves are called beside those of validations."""
 
 
 def train(run: Run) -> RowResult:
@@ -30,19 +35,37 @@ def train(run: Run) -> RowResult:
     result = train_to_end(task, run, settings=settings.trainer, stages=engine_stages(settings), seed=settings.seed)
     writer = TextWriter(task.model, corpus.tokenizer, settings=settings, lengths=corpus.length_counts)
     writer.save(run.output / "model", run.plain)
-    return row_result(
+    curves = training_curves(result.log, LOGGED)
+    moved = {"decoder_updates": outside_bursts(curves.pop("is_burst"))} if "is_burst" in curves else {}
+    found = row_result(
         settings,
         result,
         model=task.model,
         facts=_facts(settings, result),
-        metrics=evaluate_model(writer, corpus),
+        metrics={**evaluate_model(writer, corpus), **moved},
         curve="reconstruction",
         examples=writer.examples(corpus),
     )
+    return replace(found, curves={**found.curves, **curves})
+
+
+def outside_bursts(shares: Sequence[tuple[int, float]]) -> float:
+    """Updates that moved more than the encoder, from the share of the others since the line of the log before.
+
+    Example:
+        >>> outside_bursts([(50, 0.9), (100, 0.5)])
+        30.0
+    """
+    starts = [0, *(update for update, _ in shares[:-1])]
+    moved = sum((1.0 - share) * (update - start) for start, (update, share) in zip(starts, shares, strict=True))
+    return float(round(moved))
 
 
 def _facts(settings: TextSettings, result: TrainResult) -> dict[str, Any]:
+    sampling, has_weights = settings.sampling, settings.latent is not None and settings.latent.posterior != "codes"
+    importance = f"{sampling.num_importance} draws, the first {sampling.num_weighted} test sentences"
     return {
+        **({"importance": importance} if has_weights else {}),
         "bound": "Elbo",
         "train_estimator": "Pathwise (one draw)" if settings.latent else "none",
         "kl_reduction": "sum over positions, divided by sentences in the loss; davam_ppl averages over positions",

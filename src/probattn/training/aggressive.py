@@ -16,6 +16,9 @@ class Aggressive:
     everything. An encoder that lags behind its decoder is one cause of a collapsed posterior; this is the remedy
     "+aggressive" of the text VAEs.
 
+    Every step counts as an update, those of a burst too, and costs the same time. So a run with bursts takes the time
+    of one without, and its decoder moves far less often.
+
     Attributes:
         encoder: Patterns of the parameters that a burst moves.
         others: Patterns of those that move between two bursts.
@@ -54,6 +57,10 @@ class Aggressive:
         if self.is_over:
             return ("*",)
         return self.encoder if self._state["is_burst"] else self.others
+
+    def logs(self) -> Mapping[str, float]:
+        """For the log: 1 at a step that moves the encoder alone, else 0; the mean is the share of such steps."""
+        return {"is_burst": float(not self.is_over and self._state["is_burst"])}
 
     def after_update(self, loss: float) -> None:
         """Count the step, and end the burst where it no longer helps."""

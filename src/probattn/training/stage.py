@@ -4,13 +4,13 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from torch import nn
 
 from probattn.core import Bound, Estimator, Schedule
 
-__all__ = ["EveryBatch", "Stage", "UpdateRule", "check_stages", "matches"]
+__all__ = ["EveryBatch", "HasLogs", "Stage", "UpdateRule", "check_stages", "matches"]
 
 
 class UpdateRule(Protocol):
@@ -39,6 +39,15 @@ class UpdateRule(Protocol):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over what `state_dict` returned."""
+        ...
+
+
+@runtime_checkable
+class HasLogs(Protocol):
+    """An update rule that tells the log about its steps."""
+
+    def logs(self) -> Mapping[str, float]:
+        """Asked at every step, before `after_update`; the log has means over steps."""
         ...
 
 

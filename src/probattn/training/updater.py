@@ -20,7 +20,7 @@ from probattn.training.journal import LogSums
 from probattn.training.optim import build_optimizer, set_learning_rate, set_trainable
 from probattn.training.randomness import RandomState, capture
 from probattn.training.settings import TrainerSettings
-from probattn.training.stage import Stage, matches
+from probattn.training.stage import HasLogs, Stage, matches
 from probattn.training.state import LoopState
 from probattn.training.task import HasAfterUpdate, StepOutput, Task
 
@@ -127,6 +127,9 @@ class Updater:
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
         self._finish(passes, versions)
+        if isinstance(self.rule, HasLogs):
+            for name, value in self.rule.logs().items():
+                sums.add(name, value, 1.0)
         self.rule.after_update(loss)
         sums.add("gradient_norm", float(norm), 1.0)
         return agreed
