@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,10 @@ import pytest
 from probattn.recipes import text_augmentation, text_sensitivity
 from probattn.recipes.results import RowResult
 from probattn.recipes.text_augmentation import Study
-from probattn.recipes.text_augmentation_tables import augmentation_table, verdicts
+from probattn.recipes.text_augmentation_tables import augmentation_table, duels, verdicts
 from probattn.recipes.text_cells import find_cell, fingerprint, store_cell
-from probattn.recipes.text_pages import augmentation_page, claims, comparison_page, sensitivity_page
+from probattn.recipes.text_claims import claims, sensitivity_claims
+from probattn.recipes.text_pages import _dynamics_panels, augmentation_page, comparison_page, sensitivity_page
 from probattn.recipes.text_published import PUBLISHED
 from probattn.recipes.text_report import model_table, scratch_table, with_position_kl
 
@@ -117,6 +119,25 @@ def test_verdicts_choose_on_validation_and_pair_by_seed() -> None:
     assert header[3:5] == ["x 1", "x 2"] and lines[0][:5] == ["1,000", "bad", "101.0 ± 1.0", "111.0 ± 1.0", "-"]
 
 
+def test_generators_with_codes_meet_the_language_model() -> None:
+    """The comparison that the paper lacks: both at the times that validation chooses, paired by seed."""
+    records = [cell("none", 0.0, seed, 100.0, 100.0) for seed in range(3)]
+    records += [cell("lstm-small", 1.0, seed, 90.0 + seed, 80.0) for seed in range(3)]
+    records += [cell("lstm-small", 4.0, seed, 50.0, 95.0) for seed in range(3)]  # better on test, worse on validation
+    records += [cell("davam-small", 2.0, seed, (99.0, 101.0, 100.5)[seed], 90.0) for seed in range(3)]
+    records += [cell("davam-all", 0.5, seed, 80.0 + 0.5 * seed, 90.0) for seed in range(3)]
+    records += [cell("real", 4.0, seed, 20.0 + 0.1 * seed, 20.0) for seed in range(3)]
+    rows = {row[1]: row for row in duels(records)[1]}
+    assert set(rows) == {"davam-small", "davam-all"}
+    assert rows["davam-small"][2:4] == ["2", "1"] and rows["davam-small"][-1] == "worse"
+    assert rows["davam-small"][4].startswith("+10") and rows["davam-all"][-1] == "better"
+    study = {"updates": 4, "vocabulary_size": 9}
+    whole = [{**record, "study": study, "scale": "captions"} for record in records]
+    assert "times of lstm-small" in augmentation_page(whole)[0]
+    without = [record for record in whole if record["generator"] != "lstm-small"]
+    assert duels(without)[1] == [] and "times of lstm-small" not in augmentation_page(without)[0]
+
+
 def test_a_cell_with_other_settings_is_not_found(tmp_path: Path) -> None:
     mark = fingerprint({"a": 1})
     path = tmp_path / "cell.json"
@@ -125,8 +146,11 @@ def test_a_cell_with_other_settings_is_not_found(tmp_path: Path) -> None:
     assert find_cell(path, mark) == stored and find_cell(path, fingerprint({"a": 2})) is None
 
 
+FACTS = {"corpus": "ptb", "updates": 10}
+
+
 def result(row: str, **metrics: float) -> RowResult:
-    return RowResult(row=row, source="", seed=0, facts={"corpus": "ptb", "updates": 10}, metrics=metrics)
+    return RowResult(row=row, source="", seed=0, facts=dict(FACTS), metrics=metrics)
 
 
 def test_position_kl_is_what_the_published_perplexity_adds() -> None:
@@ -166,8 +190,57 @@ def test_claims_and_pages() -> None:
         "elbo_ppl of davam-512 below the language model's": "holds",
         "counted_ppl of davam-512, a bound, below the language model's": "does not hold",
     }
+    early = replace(results[2], curves={"codes_used": [(1300, 300.0), (2600, 100.0)]})
+    found = {row[0]: row[-1] for row in claims([early])[1]}
+    assert found["more than half of 512 codes in use at update 1300"] == "holds"
     page = comparison_page("ptb", results, [])
+    assert "decoder updates" not in page and "`iw_ppl`:" not in page
+    measured = replace(result("vae-aggressive", decoder_updates=7.0), facts={**FACTS, "importance": "9 draws"})
+    more = comparison_page("ptb", [*results, measured], [])
+    assert "A step of a burst counts as an update" in more and "`iw_ppl`: 9 draws." in more
     assert "about 406" in page and "--scale ptb" in page
     assert "`counted_ppl` pays for the length" in page and "are Yahoo's" in page
     assert comparison_page("yahoo", [], []) == "No results of text_yahoo yet.\n"
     assert sensitivity_page([], [])[1] == {} and augmentation_page([])[1] == {}
+
+
+def test_memories_are_judged_by_the_kl_of_a_position() -> None:
+    def memory(row: str, kl: float) -> RowResult:
+        numbers = {"reconstruction": 40.0, "reconstruction_ppl": math.exp(2.0), "davam_ppl": math.exp(2.0 + kl / 20.0)}
+        return result(row, **numbers)
+
+    found = {row[0]: row[-1] for row in claims([memory("gavam", 0.0), memory("davam-128", 2.0)])[1]}
+    assert found["KL a position of gavam near zero"] == found["KL a position of davam-128 not near zero"] == "holds"
+    found = {row[0]: row[-1] for row in claims([memory("davam-128", 2.0), memory("davam-512", 0.05)])[1]}
+    assert found["KL a position of davam-512 not near zero"] == "does not hold"
+    assert found["KL a position of davam-512 above davam-128's"] == "does not hold"
+
+
+def setting(axis: str, value: float, rec: float, kl: float = 1.0, used: float = 1e4) -> dict[str, Any]:
+    metrics = {"reconstruction": rec, "kl": kl, "codes_used": used}
+    return {"axis": axis, "value": value, "seed": 0, "metrics": metrics}
+
+
+def test_sensitivity_has_verdicts_where_an_axis_was_run() -> None:
+    own = setting("own", 512, 80.0, kl=5.0)
+    codes = [setting("codes", 128, 90.0, kl=3.0), setting("codes", 1024, 78.0, kl=6.0, used=500.0)]
+    assert sensitivity_claims([own])[1] == []
+    assert [row[-1] for row in sensitivity_claims([own, *codes])[1]] == ["holds", "holds", "does not hold"]
+    shuffled = [own, setting("codes", 128, 79.0, kl=7.0), *codes[1:]]
+    assert [row[-1] for row in sensitivity_claims(shuffled)[1]] == ["does not hold"] * 3
+    beta, width = setting("beta", 0.1, 79.0), setting("width", 8, 81.0)
+    found = {row[0][:4]: row[-1] for row in sensitivity_claims([own, *codes, beta, width])[1]}
+    assert found["4(b)"] == "does not hold" and found["4(c)"] == "holds"
+    found = {row[0][:4]: row[-1] for row in sensitivity_claims([own, setting("beta", 0.1, 85.0)])[1]}
+    assert found == {"4(b)": "holds"}
+
+
+def test_dynamics_part_gaussians_from_codes() -> None:
+    curves = {"kl": [(10, 1.0), (20, 2.0)], "train_kl": [(5, 1.0)], "train_reconstruction": [(5, 9.0)]}
+    rows = [replace(result(row), curves=curves) for row in ("gavam", "davam-512", "lstm-lm")]
+    panels = {panel.y: panel for panel in _dynamics_panels(rows[:2])}
+    assert set(panels["KL of Gaussians, training text"].curves) == {"gavam"}
+    assert set(panels["KL of codes, validation"].curves) == {"davam-512"}
+    assert panels["KL of codes, validation"].has_markers and not panels["Rec, training text"].has_markers
+    page, plots = sensitivity_page([], rows)
+    assert list(plots) == ["text_dynamics"] and "means of 50 updates" in page

@@ -8,14 +8,17 @@ from typing import Any
 from probattn.recipes.paired import difference_of
 from probattn.viz.panel_plots import Panel, panel_plot
 
-__all__ = ["augmentation_plot", "augmentation_table", "verdicts"]
+__all__ = ["augmentation_plot", "augmentation_table", "duels", "verdicts"]
 
 Record = Mapping[str, Any]
+Table = tuple[list[str], list[list[str]]]
 NONE = "none"
+RIVAL = "lstm-small"
+"""The generator without a latent, which the paper does not compare with."""
 _LEVEL = 0.05
 
 
-def augmentation_table(records: Sequence[Record]) -> tuple[list[str], list[list[str]]]:
+def augmentation_table(records: Sequence[Record]) -> Table:
     """Test perplexity by corpus and generator, a column for each number of times; mean and deviation over seeds."""
     times = sorted({record["times"] for record in records if record["generator"] != NONE})
     header = ["corpus", "generator", "alone", *(f"x {value:g}" for value in times), "new sentences"]
@@ -30,25 +33,51 @@ def augmentation_table(records: Sequence[Record]) -> tuple[list[str], list[list[
     return header, rows
 
 
-def verdicts(records: Sequence[Record]) -> tuple[list[str], list[list[str]]]:
+def verdicts(records: Sequence[Record]) -> Table:
     """The best number of times of every generator, chosen on validation, against no augmentation."""
     header = ["corpus", "generator", "times", "test perplexity", "change", "standard error", "verdict"]
     rows = []
     for size in _sizes(records):
         alone = {one["seed"]: one["test_ppl"] for one in records if one["size"] == size and one["generator"] == NONE}
         for generator in _generators(records):
-            own = [one for one in records if one["size"] == size and one["generator"] == generator]
-            times = sorted({one["times"] for one in own})
-            if not times or not alone:
-                continue
-            best = min(
-                times, key=lambda value: statistics.fmean(one["valid_ppl"] for one in own if one["times"] == value)
-            )
-            found = {one["seed"]: one["test_ppl"] for one in own if one["times"] == best}
-            changes = [math.log(found[seed] / alone[seed]) for seed in found if seed in alone]
-            if changes:
-                rows.append([f"{size:,}", generator, f"{best:g}", _cell(list(found.values())), *_verdict(changes)])
+            times, found = _best(records, size, generator)
+            if changes := _changes(found, alone):
+                rows.append([f"{size:,}", generator, f"{times:g}", _cell(list(found.values())), *_verdict(changes)])
     return header, rows
+
+
+def duels(records: Sequence[Record]) -> Table:
+    """Every generator with codes against the language model as a generator, both at their best number of times."""
+    header = ["corpus", "generator", "times", f"times of {RIVAL}", "difference", "standard error", "verdict"]
+    rows = []
+    for size in _sizes(records):
+        rival_times, rival = _best(records, size, RIVAL)
+        for generator in _generators(records):
+            times, found = _best(records, size, generator)
+            changes = _changes(found, rival) if generator.startswith("davam") else []
+            if changes:
+                *numbers, word = _verdict(changes)
+                word = {"helps": "better", "hurts": "worse"}.get(word, word)
+                rows.append([f"{size:,}", generator, f"{times:g}", f"{rival_times:g}", *numbers, word])
+    return header, rows
+
+
+def _best(records: Sequence[Record], size: int, generator: str) -> tuple[float, dict[int, float]]:
+    """The number of times with the best validation, and test perplexities by seed with it; none without records."""
+    own = [one for one in records if one["size"] == size and one["generator"] == generator]
+    valid = {
+        times: statistics.fmean(one["valid_ppl"] for one in own if one["times"] == times)
+        for times in sorted({one["times"] for one in own})
+    }
+    if not valid:
+        return 0.0, {}
+    best = min(valid, key=lambda times: valid[times])
+    return best, {one["seed"]: one["test_ppl"] for one in own if one["times"] == best}
+
+
+def _changes(found: Mapping[int, float], other: Mapping[int, float]) -> list[float]:
+    """Logarithms of the ratio, for the seeds that both have."""
+    return [math.log(found[seed] / other[seed]) for seed in found if seed in other]
 
 
 def augmentation_plot(records: Sequence[Record]) -> str:

@@ -7,23 +7,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from probattn.recipes.report import as_markdown
-from probattn.recipes.results import RowResult, summarise
-from probattn.recipes.text_augmentation_tables import augmentation_plot, augmentation_table, verdicts
+from probattn.recipes.results import RowResult
+from probattn.recipes.text_augmentation_tables import augmentation_plot, augmentation_table, duels, verdicts
+from probattn.recipes.text_claims import claims, sensitivity_claims
 from probattn.recipes.text_fluency import fluency_table
 from probattn.recipes.text_published import SUMMED
-from probattn.recipes.text_report import model_table, scratch_table, with_position_kl
+from probattn.recipes.text_report import model_table, scratch_table
 from probattn.recipes.text_sensitivity import AXES, of_axis, sensitivity_table
 from probattn.viz.panel_plots import Panel, panel_plot
 
-__all__ = ["augmentation_page", "claims", "comparison_page", "sensitivity_page"]
+__all__ = ["augmentation_page", "comparison_page", "sensitivity_page"]
 
 Record = Mapping[str, Any]
 Page = tuple[str, dict[str, str]]
-_SINGLE = ("vae", "vae-anneal", "vae-cyclic", "vae-aggressive", "vae-fbp", "vae-pretraining-fbp")
-_COLLAPSED = 0.1
-"""Nats a position below which a KL is called near zero."""
 _DYNAMIC = ("vae-anneal", "gavam", "davam-128", "davam-512")
-_CURVES = {"reconstruction": "Rec", "kl": "KL", "code_perplexity": "code perplexity"}
+_CODES = ("davam-128", "davam-512")
 _OF_YAHOO = "whose corpus it does not name (the sentences that it shows are Yahoo's)"
 _INSTEAD = {"captions": "SNLI, which captions stand in for", "yahoo": "Yahoo, of whose 100,000 we have 10,000"}
 
@@ -44,7 +42,7 @@ def comparison_page(scale: str, results: Sequence[RowResult], fluency: Sequence[
         "the perplexity; `davam_ppl`, the paper's, averages the KL and bounds nothing. With the sum, the paper's DAVAM "
         f"(K = 512) would have about {SUMMED[scale]:g}."
     )
-    parts = [as_markdown(*model_table(results)), note, "", perplexities]
+    parts = [as_markdown(*model_table(results)), note, "", perplexities, *_remarks(results)]
     parts += ["\n**What the paper leads to expect**\n", as_markdown(*claims(results))]
     parts += [f"\n**Text from scratch**; in brackets the paper's Table V, {_OF_YAHOO}\n"]
     parts += [as_markdown(*scratch_table(results))]
@@ -55,29 +53,19 @@ def comparison_page(scale: str, results: Sequence[RowResult], fluency: Sequence[
     return "\n".join(parts).rstrip("\n") + "\n"
 
 
-def claims(results: Sequence[RowResult]) -> tuple[list[str], list[list[str]]]:
-    """What the paper leads to expect, and whether it holds here; only where the rows were run."""
-    results = [with_position_kl(result) for result in results]
-    names = ("reconstruction", "kl_position", "elbo_ppl", "counted_ppl", "davam_ppl", "codes_used")
-    means = {name: {row: one.mean for row, one in summarise(results, name).items()} for name in names}
-    rec, rows = means["reconstruction"], []
-
-    def below(claim: str, left: float | None, right: float | None) -> None:
-        if left is not None and right is not None:
-            rows.append([claim, f"{left:.3g}", f"{right:.3g}", "holds" if left < right else "does not hold"])
-
-    below("KL a position of gavam near zero", means["kl_position"].get("gavam"), _COLLAPSED)
-    single = min((rec[name] for name in _SINGLE if name in rec), default=None)
-    below("Rec of davam-512 below all rows with one Gaussian", rec.get("davam-512"), single)
-    below("Rec of davam-512 below gavam's", rec.get("davam-512"), rec.get("gavam"))
-    below("Rec of davam-512 below davam-128's", rec.get("davam-512"), rec.get("davam-128"))
-    below("Rec of davam-128 below davam-q's", rec.get("davam-128"), rec.get("davam-q"))
-    below("more than half of 512 codes used by davam-512", 256.0, means["codes_used"].get("davam-512"))
-    model = means["elbo_ppl"].get("lstm-lm")
-    below("davam_ppl of davam-512 below the language model's", means["davam_ppl"].get("davam-512"), model)
-    below("elbo_ppl of davam-512 below the language model's", means["elbo_ppl"].get("davam-512"), model)
-    below("counted_ppl of davam-512, a bound, below the language model's", means["counted_ppl"].get("davam-512"), model)
-    return ["claim", "smaller", "larger", "verdict"], rows
+def _remarks(results: Sequence[RowResult]) -> list[str]:
+    """How `iw_ppl` was measured, and what an update of bursts is, where rows have them."""
+    remarks = []
+    draws = {str(result.facts["importance"]) for result in results if "importance" in result.facts}
+    if draws:
+        remarks += ["", f"`iw_ppl`: {'; '.join(sorted(draws))}."]
+    if any("decoder_updates" in result.metrics for result in results):
+        remarks += [
+            "",
+            "A step of a burst counts as an update, so that `vae-aggressive` has the time of the other rows with one "
+            "latent; 'decoder updates' are those that moved more than its encoder.",
+        ]
+    return remarks
 
 
 def sensitivity_page(records: Sequence[Record], results: Sequence[RowResult]) -> Page:
@@ -93,25 +81,45 @@ def sensitivity_page(records: Sequence[Record], results: Sequence[RowResult]) ->
             f"{facts['updates']} updates; nats per sentence, KL summed over positions. Made by `python -m "
             f"probattn.recipes.text_sensitivity --scale {records[0]['scale']}`.",
         ]
+        expected = sensitivity_claims(records)
+        parts += ["\n**What the paper sees** (Fig. 4 a-c)\n", as_markdown(*expected)] if expected[1] else []
     else:
         parts.append("No results of the sensitivity study yet.")
     first = [result for result in results if result.seed == 0 and result.row in _DYNAMIC]
-    panels = []
-    for metric, title in _CURVES.items():
-        curves = {result.row: result.curves[metric] for result in first if result.curves.get(metric)}
-        panels += [Panel("update", title, curves)] if curves else []
+    panels = _dynamics_panels(first)
     if panels:
         plots["text_dynamics"] = panel_plot(panels)
-        corpus = first[0].facts["corpus"]
         parts += [
             "\n**Training dynamics** (Fig. 4d)\n",
-            "![Rec, KL and code perplexity over updates](assets/text_dynamics.svg)\n",
-            f"Validation split of {corpus}, seed 0; nats per sentence, KL summed over positions. Rows with codes train "
-            "the prior in their last updates only, so that their KL means little before.",
+            "![Rec, KL and codes over updates](assets/text_dynamics.svg)\n",
+            f"Corpus {first[0].facts['corpus']}, seed 0; nats per sentence, KL summed over positions. In front the "
+            "validation split, then the training text, means of 50 updates with dropout. Rows with codes train the "
+            "prior in their last updates only, so that their KL means little before, and read no words then.",
         ]
     else:
         parts.append("\nNo curves of training dynamics yet.")
     return "\n".join(parts) + "\n", plots
+
+
+def _dynamics_panels(results: Sequence[RowResult]) -> list[Panel]:
+    """Rec, KL and codes over updates; KLs of Gaussians and of codes differ too much for one picture."""
+    gaussian = [result for result in results if result.row not in _CODES]
+    coded = [result for result in results if result.row in _CODES]
+    wanted: list[tuple[str, str, Sequence[RowResult]]] = [
+        ("reconstruction", "Rec, validation", results),
+        ("kl", "KL of Gaussians, validation", gaussian),
+        ("kl", "KL of codes, validation", coded),
+        ("train_reconstruction", "Rec, training text", results),
+        ("train_kl", "KL of Gaussians, training text", gaussian),
+        ("train_kl", "KL of codes, training text", coded),
+        ("code_perplexity", "code perplexity", coded),
+        ("codes_used", "codes in use, validation", coded),
+    ]
+    panels = []
+    for metric, title, rows in wanted:
+        curves = {result.row: result.curves[metric] for result in rows if result.curves.get(metric)}
+        panels += [Panel("update", title, curves, has_markers=not metric.startswith("train_"))] if curves else []
+    return panels
 
 
 def augmentation_page(records: Sequence[Record]) -> Page:
@@ -132,6 +140,10 @@ def augmentation_page(records: Sequence[Record]) -> Page:
         "\n**Verdict**: times chosen on validation, against no augmentation, paired by seed\n",
         as_markdown(*verdicts(records)),
     ]
+    against = duels(records)
+    if against[1]:
+        parts += ["\n**Against augmentation by a language model** that saw the small corpus, each at its own times\n"]
+        parts += [as_markdown(*against)]
     return "\n".join(parts).rstrip("\n") + "\n", {"text_augmentation": augmentation_plot(records)}
 
 

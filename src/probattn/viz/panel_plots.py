@@ -21,6 +21,7 @@ class Panel:
         is_log: Whether the horizontal axis is logarithmic, with a tick at every point.
         level: A horizontal line, e.g. what is to be beaten.
         spreads: Half widths of error bars, by name and point.
+        has_markers: Whether points are marked; better not where there are many.
     """
 
     x: str
@@ -30,6 +31,7 @@ class Panel:
     is_log: bool = False
     level: float | None = None
     spreads: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    has_markers: bool = True
 
 
 def panel_plot(panels: Sequence[Panel], *, columns: int = 3) -> str:
@@ -52,7 +54,7 @@ def panel_plot(panels: Sequence[Panel], *, columns: int = 3) -> str:
         for name, points in panel.curves.items():
             number = names.index(name)
             style = {"color": COLOURS[number % len(COLOURS)], "lw": 1.3, "ms": 3.5, "label": name}
-            marker = "osD^v"[number // len(COLOURS) % 5] + "-"
+            marker = ("osD^v"[number // len(COLOURS) % 5] if panel.has_markers else "") + "-"
             axes.errorbar(*zip(*points, strict=True), yerr=panel.spreads.get(name), fmt=marker, **style)
         if panel.level is not None:
             axes.axhline(panel.level, color="0.5", lw=1.0, ls="--")

@@ -1,0 +1,106 @@
+"""What the DAVAM paper leads to expect of our rows, and whether it holds: its Table II and its Figure 4."""
+
+import itertools
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from probattn.recipes.results import RowResult, summarise
+from probattn.recipes.text_report import with_position_kl
+from probattn.recipes.text_sensitivity import AXES, of_axis
+
+__all__ = ["claims", "sensitivity_claims"]
+
+Record = Mapping[str, Any]
+Table = tuple[list[str], list[list[str]]]
+_SINGLE = ("vae", "vae-anneal", "vae-cyclic", "vae-aggressive", "vae-fbp", "vae-pretraining-fbp")
+_COLLAPSED = 0.1
+"""Nats a position below which a KL is called near zero."""
+_METRICS = ("reconstruction", "kl_position", "elbo_ppl", "counted_ppl", "davam_ppl", "codes_used")
+
+
+def claims(results: Sequence[RowResult]) -> Table:
+    """Table II: what the paper leads to expect, and whether it holds here; only where the rows were run."""
+    results = [with_position_kl(result) for result in results]
+    means = {name: {row: one.mean for row, one in summarise(results, name).items()} for name in _METRICS}
+    rec, kl, rows = means["reconstruction"], means["kl_position"], []
+
+    def below(claim: str, left: float | None, right: float | None) -> None:
+        if left is not None and right is not None:
+            rows.append([claim, f"{left:.3g}", f"{right:.3g}", _word(left < right)])
+
+    below("KL a position of gavam near zero", kl.get("gavam"), _COLLAPSED)
+    for row in ("davam-128", "davam-512"):
+        below(f"KL a position of {row} not near zero", _COLLAPSED, kl.get(row))
+    below("KL a position of davam-512 above davam-128's", kl.get("davam-128"), kl.get("davam-512"))
+    single = min((rec[name] for name in _SINGLE if name in rec), default=None)
+    below("Rec of davam-512 below all rows with one Gaussian", rec.get("davam-512"), single)
+    below("Rec of davam-512 below gavam's", rec.get("davam-512"), rec.get("gavam"))
+    below("Rec of davam-512 below davam-128's", rec.get("davam-512"), rec.get("davam-128"))
+    below("Rec of davam-128 below davam-q's", rec.get("davam-128"), rec.get("davam-q"))
+    update, early = _early_codes(results)
+    below(f"more than half of 512 codes in use at update {update}", 256.0 if early is not None else None, early)
+    below("more than half of 512 codes used by davam-512", 256.0, means["codes_used"].get("davam-512"))
+    model = means["elbo_ppl"].get("lstm-lm")
+    below("davam_ppl of davam-512 below the language model's", means["davam_ppl"].get("davam-512"), model)
+    below("elbo_ppl of davam-512 below the language model's", means["elbo_ppl"].get("davam-512"), model)
+    below("counted_ppl of davam-512, a bound, below the language model's", means["counted_ppl"].get("davam-512"), model)
+    return ["claim", "smaller", "larger", "verdict"], rows
+
+
+def _early_codes(results: Sequence[RowResult]) -> tuple[int, float | None]:
+    """The first validation of davam-512, and how many codes it found in use, on average over seeds."""
+    curves = [result.curves["codes_used"] for result in results if _has_codes(result)]
+    return (int(curves[0][0][0]), statistics.fmean(curve[0][1] for curve in curves)) if curves else (0, None)
+
+
+def _has_codes(result: RowResult) -> bool:
+    return result.row == "davam-512" and bool(result.curves.get("codes_used"))
+
+
+def sensitivity_claims(records: Sequence[Record]) -> Table:
+    """Figure 4 (a)-(c): what the paper sees, and whether it holds here; only where an axis has all it needs."""
+    rec = {axis: _means(records, axis, "reconstruction") for axis in AXES}
+    kl, used = _means(records, "codes", "kl"), _means(records, "codes", "codes_used")
+    rows = []
+    if len(rec["codes"]) > 1:
+        rows += [
+            ["4(a): Rec falls with every larger K", _listed(rec["codes"]), _word(_is_rising(rec["codes"], sign=-1.0))],
+            ["4(a): KL rises with every larger K", _listed(kl), _word(_is_rising(kl))],
+            [
+                "more than half of the codes used at every K",
+                _listed(used, digits=0),
+                _word(all(count > 0.5 * number for number, count in used.items())),
+            ],
+        ]
+    own = AXES["beta"].own
+    if own in rec["beta"] and len(rec["beta"]) > 1:
+        best = min(rec["beta"], key=lambda value: rec["beta"][value])
+        rows.append([f"4(b): Rec lowest at beta_max = {own:g}", _listed(rec["beta"]), _word(best == own)])
+    if len(rec["width"]) > 1 and len(rec["codes"]) > 1:
+        ranges = {axis: max(rec[axis].values()) - min(rec[axis].values()) for axis in ("width", "codes")}
+        found = f"{ranges['width']:.2f} against {ranges['codes']:.2f} nats"
+        name = "4(c): Rec changes less with the code dimension than with K"
+        rows.append([name, found, _word(ranges["width"] < ranges["codes"])])
+    return ["claim", "found", "verdict"], rows
+
+
+def _means(records: Sequence[Record], axis: str, metric: str) -> dict[float, float]:
+    """By value of an axis, in order: the mean over seeds."""
+    found: dict[float, list[float]] = {}
+    for record in of_axis(records, axis):
+        found.setdefault(float(record["value"]), []).append(record["metrics"][metric])
+    return {value: statistics.fmean(found[value]) for value in sorted(found)}
+
+
+def _is_rising(values: Mapping[float, float], *, sign: float = 1.0) -> bool:
+    numbers = [sign * value for value in values.values()]
+    return all(one < other for one, other in itertools.pairwise(numbers))
+
+
+def _listed(values: Mapping[float, float], digits: int = 1) -> str:
+    return ", ".join(f"{value:g}: {number:.{digits}f}" for value, number in values.items())
+
+
+def _word(holds: bool) -> str:
+    return "holds" if holds else "does not hold"
