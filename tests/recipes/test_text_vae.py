@@ -230,12 +230,31 @@ def test_command_line_writes_from_scratch_and_augments(trained: Path, tmp_path: 
     lines = call("generate", str(trained), "--from", "prior", "--num_samples", "4", "--length", "5").splitlines()
     assert len(lines) == 4
     assert len(call("generate", str(trained), text="the man sleeps .\n\n").splitlines()) == 2
+    way = call("generate", str(trained), "--between", "the man sleeps .", "a dog .", "--steps", "3", "--format", "json")
+    assert [set(json.loads(line)) for line in way.splitlines()] == [{"text"}] * 3
     corpus = tmp_path / "corpus.txt"
     corpus.write_text("the man sleeps .\nthe girl buys a car .\n")
     more = tmp_path / "more.txt"
     call("augment", str(corpus), "--times", "1.5", "--model", str(trained), "--output", str(more))
     found = more.read_text().splitlines()
     assert found[:2] == corpus.read_text().splitlines() and len(found) == 5
+
+
+def test_augment_trains_anew_for_another_text_or_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of the same name with other sentences is another run, and the same one is found again."""
+    tiny = ["updates=3", "batch_size=8", "latent.num_codes=4", "trainer.validate_every=3", "sampling.lengths=[3]"]
+    tiny += [f"network.{name}=4" for name in ("embedding_dim", "hidden_dim", "latent_dim", "attention_dim")]
+    tiny += ["network.prior_channels=4", "network.prior_layers=1", "sampling.num_samples=2"]
+    monkeypatch.chdir(tmp_path)
+
+    def augment(text: str, *settings: str) -> int:
+        Path("c.txt").write_text(text * 6)
+        cli.main(["augment", "c.txt", "--times", "0.2", "--output", "more.txt", "--set", *tiny, *settings])
+        assert len(Path("more.txt").read_text().splitlines()) == 7
+        return len(list(Path("runs/augment").iterdir()))
+
+    assert [augment("a dog .\n"), augment("a cat .\n"), augment("a dog .\n")] == [1, 2, 2]
+    assert augment("a dog .\n", "seed=1") == 3
 
 
 @pytest.mark.parametrize("more", [["--row", "lstm-lm"], ["--set", "updates=5"]])
@@ -252,6 +271,23 @@ def test_a_language_model_has_nothing_to_reconstruct() -> None:
     with pytest.raises(ValueError, match="cannot reconstruct"):
         writer.reconstruct(["a b"])
     assert len(writer.sample(3, length=4, top_p=0.9)) == 3
+
+
+@pytest.mark.parametrize("row", ["vae", "gavam", "davam-128", "davam-q", "lstm-lm"])
+def test_no_temperature_or_top_p_is_taken_and_ignored(row: str) -> None:
+    task = task_of(row)
+    corpus = task.corpus
+    writer = TextWriter(task.model, corpus.tokenizer, settings=task.settings, lengths=corpus.length_counts)
+    for law in ({"temperature": -1.0}, {"temperature": float("nan")}, {"top_p": 0.0}, {"top_p": 7.0}):
+        with pytest.raises(ValueError, match=r"wanted a finite temperature >= 0 and 0 < top_p <= 1"):
+            writer.sample(1, **law)  # type: ignore[arg-type]
+    still = writer.sample(3, length=4, temperature=0.0)
+    assert len({one.text for one in still}) == 1  # also of a language model
+    if row in ("vae", "gavam"):
+        with pytest.raises(ValueError, match="lower the temperature instead"):
+            writer.sample(1, top_p=0.5)
+    else:
+        assert len(writer.sample(2, top_p=0.5)) == 2
 
 
 @pytest.mark.parametrize("row", ["vae", "davam-q"])

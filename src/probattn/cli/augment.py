@@ -1,5 +1,6 @@
 """`probattn augment`: a text with generated sentences added to it."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from jsonargparse import ArgumentParser, Namespace
@@ -10,6 +11,7 @@ from probattn.data.text import read_text
 from probattn.kernels.native import settle
 from probattn.recipes.provenance import note_commit
 from probattn.recipes.recipe import Run
+from probattn.recipes.text_cells import fingerprint
 from probattn.recipes.text_vae import RECIPE
 from probattn.recipes.text_writer import TextWriter
 
@@ -47,17 +49,18 @@ def _run(arguments: Namespace) -> None:
     if model is not None and (arguments.row != _ROW or arguments.overrides):
         raise ValueError("--row and --set say what is trained; --model is trained already, so leave them out")
     lines = read_text(arguments.corpus)
-    writer = _train(arguments) if model is None else open_model(model, TextWriter, "no text model")
+    writer = _train(arguments, lines) if model is None else open_model(model, TextWriter, "no text model")
     count = max(1, round(arguments.times * len(lines)))
     drawn = writer.sample(count, temperature=arguments.temperature, top_p=arguments.top_p, seed=arguments.seed)
     put_lines([*lines, *(one.text for one in drawn)], arguments.output)
 
 
-def _train(arguments: Namespace) -> TextWriter:
-    """Train a generator on the text itself; a run that was interrupted goes on."""
+def _train(arguments: Namespace, lines: Sequence[str]) -> TextWriter:
+    """Train a generator on the text itself; a run that was interrupted goes on, another text or setting starts anew."""
     overrides = {"corpus.path": str(arguments.corpus), **settings_of(arguments.overrides)}
     settings, plain = RECIPE.load(RECIPE.configs(arguments.row, "files"), overrides)
-    output = Path("runs") / "augment" / f"{arguments.corpus.name}-{arguments.row}"
+    mark = fingerprint(plain, lines)[:8]
+    output = Path("runs") / "augment" / f"{arguments.corpus.name}-{arguments.row}-{mark}"
     note_commit(output)
     settle()
     RECIPE.train(Run(settings, plain, output))

@@ -27,6 +27,7 @@ probattn generate MODEL --input sentences.txt --distinct --format json          
 probattn generate runs/text_vae/davam-512-seed0 --from prior --num_samples 20       sentences from scratch
 probattn generate runs/text_vae/davam-512-seed0 --from prior --length 12 --top_p 0.9
 probattn generate runs/text_vae/davam-512-seed0 --input sentences.txt               each sentence again
+probattn generate runs/text_vae/davam-512-seed0 --between "a man sleeps ." "two dogs run ." --steps 5
 
 A line of the output is: number of the source ||| text, with --scores also ||| log-probability given the draws."""
 
@@ -36,6 +37,8 @@ _OF_SOURCE: Mapping[str, object] = {"input": None, "draw": "all", "beam_size": N
 """of texts from sources;"""
 _OF_DRAWS: Mapping[str, object] = {"num_samples": 5, "seed": 0, "distinct": False, "format": "text"}
 """and of several texts at once."""
+_OF_WAY: Mapping[str, object] = {"steps": 5}
+"""Of the way between two sentences."""
 _BLOCK = 256
 """Most sources between two writings to the standard output."""
 
@@ -57,6 +60,10 @@ def _add_arguments(parser: ArgumentParser) -> None:
         default=_OF_DRAWS["num_samples"],
         help="texts of a source, each from draws of its own",
     )
+    parser.add_argument(
+        "--between", nargs=2, type=str, default=None, help="two sentences; a text model writes those on the way"
+    )
+    parser.add_argument("--steps", type=int, default=_OF_WAY["steps"], help="between: sentences, both ends included")
     parser.add_argument("--length", type=int, default=None, help="prior: words of a text; as in training by default")
     parser.add_argument("--temperature", type=float, default=1.0, help="prior: below 1 nearer to the most probable")
     parser.add_argument("--top_p", type=float, default=1.0, help="prior: only the most probable codes or words")
@@ -80,8 +87,11 @@ def _run(arguments: Namespace) -> None:
     if isinstance(model, TextWriter):
         _run_writer(model, arguments)
         return
-    if arguments.origin == "prior":
-        raise ValueError(f"{arguments.model} needs sources; --from prior is for models of the recipe text_vae")
+    if arguments.origin == "prior" or arguments.between is not None:
+        raise ValueError(
+            f"{arguments.model} needs sources; --from prior and --between are for models of the recipe text_vae"
+        )
+    refuse_options(arguments, _OF_WAY, "goes with --between")
     refuse_options(
         arguments, _OF_PRIOR, "goes with --from prior; texts from sources are the most probable given a draw"
     )
@@ -108,7 +118,11 @@ def _run(arguments: Namespace) -> None:
 
 
 def _run_writer(writer: TextWriter, arguments: Namespace) -> None:
-    """A text model: sentences from scratch, or those of the input again."""
+    """A text model: sentences from scratch, those on the way between two, or those of the input again."""
+    if arguments.between is not None:
+        _run_between(writer, arguments)
+        return
+    refuse_options(arguments, _OF_WAY, "goes with --between")
     if arguments.origin == "prior":
         refuse_options(arguments, _OF_SOURCE, "is for texts from sources, not for those from the prior")
         drawn = writer.sample(
@@ -119,9 +133,7 @@ def _run_writer(writer: TextWriter, arguments: Namespace) -> None:
             seed=arguments.seed,
         )
         texts = list(dict.fromkeys(one.text for one in drawn)) if arguments.distinct else [one.text for one in drawn]
-        put_lines(
-            [json.dumps({"text": text}) if arguments.format == "json" else text for text in texts], arguments.output
-        )
+        put_lines(_as_written(texts, arguments), arguments.output)
         return
     without_effect = {**_OF_PRIOR, **_OF_SOURCE, **_OF_DRAWS}
     del without_effect["input"]
@@ -135,6 +147,21 @@ def _run_writer(writer: TextWriter, arguments: Namespace) -> None:
             lines = []
     if arguments.output is not None:
         put_lines(lines, arguments.output)
+
+
+def _run_between(writer: TextWriter, arguments: Namespace) -> None:
+    """Sentences on the way from one to another."""
+    if arguments.origin == "prior":
+        raise ValueError("--from prior and --between are two things; give one of them")
+    without_effect = {**_OF_PRIOR, **_OF_SOURCE, **_OF_DRAWS}
+    del without_effect["format"]
+    refuse_options(arguments, without_effect, "has no effect on --between, which mixes the latents of two sentences")
+    put_lines(_as_written(writer.interpolate(*arguments.between, steps=arguments.steps), arguments), arguments.output)
+
+
+def _as_written(texts: Sequence[str], arguments: Namespace) -> list[str]:
+    is_json = arguments.format == "json"
+    return [json.dumps({"text": text}, ensure_ascii=False) if is_json else text for text in texts]
 
 
 def _lines(number: int, source: str, texts: Sequence[Generated], arguments: Namespace) -> list[str]:

@@ -94,8 +94,8 @@ def augmentation_plot(records: Sequence[Record]) -> str:
                 spreads.setdefault(generator, []).append(statistics.stdev(numbers) if len(numbers) > 1 else 0.0)
         alone = _values(records, size, NONE, 0.0)
         level = statistics.fmean(alone) if alone else None
-        titles = {"x": "times", "y": "test perplexity", "title": f"{size:,} captions"}
-        panels.append(Panel(**titles, curves=curves, is_log=True, level=level, spreads=spreads))
+        title = f"{size:,} captions"
+        panels.append(Panel("times", "test perplexity", curves, title, is_log=True, level=level, spreads=spreads))
     return panel_plot(panels)
 
 

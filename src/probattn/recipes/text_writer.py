@@ -63,12 +63,13 @@ class TextWriter:
             count: How many.
             length: Words of each, where latents stand for words; at most so many else. None: as training sentences
                 have.
-            temperature: Of codes, or of the words of a language model; Gaussians are scaled by it.
-            top_p: Of codes or words.
+            temperature: Of codes, or of the words of a language model; Gaussians are scaled by it. 0: no chance.
+            top_p: Of codes or words; Gaussian latents have none.
             seed: The same seed gives the same sentences.
         """
         if count < 1 or (length is not None and length < 1):
             raise ValueError(f"count and length must be at least 1, got {count} and {length}")
+        self._check_law(temperature, top_p)
         found: list[Generated] = []
         while len(found) < count:
             rows = min(_MAX_ROWS, count - len(found))
@@ -125,7 +126,7 @@ class TextWriter:
         test = list(corpus.texts["test"][:NUM_EXAMPLES])
         pairs = zip(test, self.reconstruct(test), strict=True)
         made.append({"kind": "reconstruction", "texts": [f"{one} => {again}" for one, again in pairs]})
-        made.append({"kind": "interpolation", "texts": self.interpolate(test[0], test[1])})
+        made.append({"kind": "interpolation", "texts": self.interpolate(test[0], test[:2][-1])})
         return made
 
     def save(self, folder: Path, plain: Mapping[str, Any]) -> Path:
@@ -136,6 +137,17 @@ class TextWriter:
         }
         config = {"recipe": "text_vae", "settings": without_paths(plain)}
         return save_model_folder(self.model, folder, config=config, files=files)
+
+    def _check_law(self, temperature: float, top_p: float) -> None:
+        """Refuse what cannot be, and what would have no effect."""
+        latent = self.settings.latent
+        if not 0.0 <= temperature < float("inf") or not 0.0 < top_p <= 1.0:
+            raise ValueError(f"wanted a finite temperature >= 0 and 0 < top_p <= 1, got {temperature} and {top_p}")
+        if top_p < 1.0 and latent is not None and latent.posterior == "gaussian":
+            raise ValueError(
+                f"row '{self.settings.row}' has Gaussian latents, which have no most probable values: top_p = {top_p} "
+                "would have no effect; lower the temperature instead"
+            )
 
     def _read(self, sentence: str) -> ReadText:
         words = sentence.lower() if self.settings.corpus.lowercase else sentence
@@ -188,7 +200,7 @@ class TextWriter:
         stepper: Stepper[ReadText, Any] = (
             MemoryVaeStepper(self.model) if isinstance(self.model, MemoryVae) else SentenceVaeStepper(self.model)
         )
-        if not draws_words:
+        if not draws_words or temperature == 0.0:
             found: list[Hypothesis] = greedy(stepper, read, constraints=constraints)
         else:
             drawn = sample(
