@@ -82,9 +82,11 @@ class TextTask:
         if update == 0:
             self._prepare(stage)
         text = self.corpus.encoded["train"].batch(batch).to(self.model.device)
+        is_decoded = self._trains_likelihood()
+        if not is_decoded:  # eq. 9 fits the codes of the posterior; dropout of words would change most of them
+            self.model.dropout.eval()
         read = self.model.encode(text.words, text.words_mask, stage.estimators)
         bound: Bound = Elbo() if stage.bound is None else stage.bound
-        is_decoded = self._trains_likelihood()
         evaluation = decoded(self.model, read, text) if is_decoded else undecoded(read, text)
         terms = bound(evaluation, stage.weights_at(update))
         sentences, tokens = len(batch), int(text.target_mask.sum())
