@@ -107,6 +107,12 @@ STUDIES = (
         scale="captions",
     ),
     Study(
+        "text_yahoo",
+        "text_vae",
+        [("lstm-lm vae-pretraining-fbp vae-attn gavam davam-512", 1)],
+        scale="yahoo",
+    ),
+    Study(
         "text_bounds",
         "text_vae",
         [("lstm-lm davam-128 davam-stochastic davam-joint davam-short davam-short-joint", 1)],
