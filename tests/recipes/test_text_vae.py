@@ -25,7 +25,7 @@ from probattn.recipes.text_settings import SITE, Weight, engine_stages
 from probattn.recipes.text_task import TextTask, decoded
 from probattn.recipes.text_vae import RECIPE
 from probattn.recipes.text_writer import TextWriter
-from probattn.training import Aggressive
+from probattn.training import Aggressive, Stage
 from probattn.training.optim import set_trainable
 from tests.recipes.tiny_text import TINY, settings_of, task_of
 
@@ -107,7 +107,7 @@ def test_bursts_have_the_updates_of_other_rows_and_are_counted_apart(tmp_path: P
         found[row] = RECIPE.train(Run(settings, plain, tmp_path / row, show_progress=False))
     assert found["vae"].facts["updates"] == found["vae-aggressive"].facts["updates"] == 130
     assert "decoder_updates" not in found["vae"].metrics
-    assert 1 <= found["vae-aggressive"].metrics["decoder_updates"] <= 130 // 30  # a burst has 30 steps at least
+    assert 130 * 0.6 <= found["vae-aggressive"].metrics["decoder_updates"] <= 130 * 0.75  # bursts take a third or less
     assert [update for update, _ in found["vae"].curves["train_kl"]] == [*range(20, 121, 20), 130]
     first = found["vae"].curves["train_reconstruction"]
     assert first[0][1] > first[-1][1] > 0.0
@@ -170,6 +170,24 @@ def test_a_stage_of_the_prior_alone_reads_no_words_and_has_the_same_gradient(mon
     (found,) = torch.autograd.grad(output.loss, prior, retain_graph=True)
     (whole,) = torch.autograd.grad(Elbo()(with_words).loss.sum() / len(batch), prior)
     assert found.abs().sum() > 0 and torch.allclose(found, whole, rtol=1e-4, atol=1e-7)
+
+
+def test_a_stage_of_the_prior_alone_fits_the_codes_that_the_posterior_has() -> None:
+    """Dropout of words would change most codes, and the prior would learn others than are drawn later."""
+    task = task_of("davam-128", **{"latent.num_codes": 16, "network.dropout": 0.5})
+    first, second = engine_stages(task.settings)
+    batch = task.batches(0)[0]
+
+    def losses(stage: Stage) -> list[float]:
+        found = []
+        for seed in (0, 1):
+            task.model.train()
+            torch.manual_seed(seed)
+            found.append(float(task.step(batch, stage, 1).loss.detach()))
+        return found
+
+    task.step(batch, first, 0)  # starts the codebook
+    assert len(set(losses(first))) == 2 and len(set(losses(second))) == 1
 
 
 def test_pretraining_draws_the_decoder_anew_and_keeps_the_encoder() -> None:

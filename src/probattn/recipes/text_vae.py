@@ -36,7 +36,8 @@ def train(run: Run) -> RowResult:
     writer = TextWriter(task.model, corpus.tokenizer, settings=settings, lengths=corpus.length_counts)
     writer.save(run.output / "model", run.plain)
     curves = training_curves(result.log, LOGGED)
-    moved = {"decoder_updates": outside_bursts(curves.pop("is_burst"))} if "is_burst" in curves else {}
+    bursts = curves.pop("is_burst", [])
+    moved = {"decoder_updates": outside_bursts(bursts, updates=result.updates)} if bursts else {}
     found = row_result(
         settings,
         result,
@@ -49,16 +50,20 @@ def train(run: Run) -> RowResult:
     return replace(found, curves={**found.curves, **curves})
 
 
-def outside_bursts(shares: Sequence[tuple[int, float]]) -> float:
-    """Updates that moved more than the encoder, from the share of the others since the line of the log before.
+def outside_bursts(shares: Sequence[tuple[int, float]], *, updates: int) -> float:
+    """Updates that moved the decoder, to the length of a line of the log.
+
+    Args:
+        shares: (update, share of bursts since the line of the log before); a stage without bursts has no such lines.
+        updates: Of the whole training.
 
     Example:
-        >>> outside_bursts([(50, 0.9), (100, 0.5)])
-        30.0
+        >>> outside_bursts([(50, 0.9), (100, 0.5)], updates=300)
+        230.0
     """
     starts = [0, *(update for update, _ in shares[:-1])]
     moved = sum((1.0 - share) * (update - start) for start, (update, share) in zip(starts, shares, strict=True))
-    return float(round(moved))
+    return float(round(moved)) + updates - shares[-1][0]
 
 
 def _facts(settings: TextSettings, result: TrainResult) -> dict[str, Any]:
