@@ -179,6 +179,7 @@ def test_a_stage_of_the_prior_alone_fits_the_codes_that_the_posterior_has() -> N
     batch = task.batches(0)[0]
 
     def losses(stage: Stage) -> list[float]:
+        set_trainable(task.model, stage)
         found = []
         for seed in (0, 1):
             task.model.train()
