@@ -93,6 +93,21 @@ def test_self_bleu_of_empty_texts() -> None:
     assert self_bleu([["", "", "a b c d"]]).score == pytest.approx(200 / 3, abs=1e-3)
 
 
+def test_self_bleu_computes_nothing_for_samples_that_are_there_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    compute = sacrebleu.metrics.BLEU.sentence_score
+
+    def counted(metric: Any, text: str, others: list[str]) -> Any:
+        asked.append(text)
+        return compute(metric, text, others)
+
+    monkeypatch.setattr(sacrebleu.metrics.BLEU, "sentence_score", counted)
+    found = self_bleu([["who is it ?"] * 9 + ["who is he ?"], ["a  b"] * 5 + ["a b"] * 5])
+    assert [text for text in asked if text] == ["who is he ?"]
+    assert 95.0 < found.score < 100.0 and "nrefs:9" in found.signature
+    assert "nrefs:2" in self_bleu([["a b", "a b", "a b"]]).signature
+
+
 # Properties
 
 

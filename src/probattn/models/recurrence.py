@@ -63,9 +63,10 @@ def encode_source(
 def select_memory(memory: Memory, rows: Tensor) -> Memory:
     """Sentences of a memory by number, e.g. those of the hypotheses that a search goes on with."""
     mask = memory.support.mask if isinstance(memory.support, Dense) else None
+    values = memory.values[rows]
     return Memory(
-        keys=memory.keys[rows],
-        values=memory.values[rows],
+        keys=values if memory.keys is memory.values else memory.keys[rows],  # copied at every step of a search
+        values=values,
         support=Dense(None if mask is None else mask[rows]),
         inputs=None if memory.inputs is None else memory.inputs[rows],
     )
