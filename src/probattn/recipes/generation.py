@@ -14,13 +14,14 @@ from torch import Tensor
 
 from probattn.core import Elbo
 from probattn.data.buckets import TokenBuckets
-from probattn.metrics import active_units, elbo_ppl, predictive_ppl
+from probattn.metrics import elbo_ppl, predictive_ppl
 from probattn.models import Ved
 from probattn.recipes.engine_run import announce, row_result, train_to_end
 from probattn.recipes.generation_data import load_corpus
-from probattn.recipes.generation_eval import code_posteriors, tally, text_metrics
+from probattn.recipes.generation_eval import tally, text_metrics
 from probattn.recipes.generation_run import at_mean, run, with_last_kl
 from probattn.recipes.generation_settings import GenerationSettings, build_model
+from probattn.recipes.generation_units import count_active_units
 from probattn.recipes.generator import Generator
 from probattn.recipes.recipe import Run
 from probattn.recipes.results import RowResult
@@ -138,18 +139,14 @@ class GenerationTask:
         }
 
     def _watch(self, kl: Mapping[str, float]) -> dict[str, float]:
-        """Count the code's active units, and warn once of each site that has collapsed."""
-        counts: dict[str, int | None] = {}
-        if "code" in kl:
-            counts["code"] = active_units(
-                code_posteriors(self.model, self.corpus.encoded["valid"], self.corpus.subwords)[0]
-            )
+        """Count active units, and warn once of each site that has collapsed."""
+        counts = count_active_units(self.model, self.corpus.encoded["valid"], self.corpus.subwords, sites=kl)
         for message in warn_of_collapse(kl, counts):
             site = message.split("'")[1]
             if site not in self.warned:
                 self.warned.add(site)
                 warnings.warn(message, CollapseWarning, stacklevel=2)
-        return {f"active_{name}": float(count) for name, count in counts.items() if count is not None}
+        return {f"active_{name}": float(count) for name, count in counts.items()}
 
 
 def train(recipe: str, run_: Run) -> RowResult:

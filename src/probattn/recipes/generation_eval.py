@@ -11,10 +11,8 @@ from torch import Tensor
 from probattn.core import Elbo, Estimator, Evaluation
 from probattn.data.batches import EncodedText, TranslationBatch
 from probattn.data.subwords import Subwords
-from probattn.distributions import DiagonalGaussian
 from probattn.metrics import (
     Bypass,
-    active_units,
     bypass,
     distinct,
     distinct_of_joined,
@@ -30,6 +28,7 @@ from probattn.models import Ved
 from probattn.recipes.generation_run import at_mean, run
 from probattn.recipes.generation_search import Generated, generate
 from probattn.recipes.generation_settings import GenerationSettings
+from probattn.recipes.generation_units import code_posteriors, count_active_units
 from probattn.recipes.translation_data import Corpus
 from probattn.recipes.translation_run import batches_of
 from probattn.training.randomness import EVALUATION, seeded
@@ -139,32 +138,20 @@ def likelihood_metrics(model: Ved, corpus: Corpus, settings: GenerationSettings,
 
 @torch.no_grad()
 def latent_metrics(model: Ved, corpus: Corpus, settings: GenerationSettings, *, split: str) -> dict[str, float]:
-    """What the code carries: active units, mutual information, and how much predictions change without it."""
+    """What latents carry: active units, the code's mutual information, how much predictions change without the code."""
     if "code" not in settings.stochastic_sites:
         return {}
     text = corpus.encoded[split]
     part = EncodedText(text.source[:NUM_PROBED], text.target[:NUM_PROBED], text.name)
     changed = sum((_bypass(model, batch) for batch in batches_of(part, corpus.subwords)), Bypass())
+    counts = count_active_units(model, text, corpus.subwords, sites=settings.stochastic_sites)
     return {
-        "active_units": float(active_units(code_posteriors(model, text, corpus.subwords)[0])),
+        "active_units": float(counts["code"]),
+        **({"active_attention": float(counts["attention"])} if "attention" in counts else {}),
         "code_information": latent_mutual_information(*code_posteriors(model, _distinct(text), corpus.subwords)),
         "bypass_divergence": changed.divergence,
         "bypass_nll_rise": changed.nll_rise,
     }
-
-
-@torch.no_grad()
-def code_posteriors(model: Ved, text: EncodedText, words: Subwords) -> tuple[Tensor, Tensor]:
-    """Mean and log-variance (N, Z) of z for every source, in the order of the batches."""
-    found = []
-    for batch in batches_of(text, words):
-        moved = batch.to(model.device)
-        posterior = model.code_posterior(moved.source, moved.source_mask)
-        if not isinstance(posterior, DiagonalGaussian):
-            raise ValueError(f"active units are counted for Gaussian codes, this one is a {type(posterior).__name__}")
-        found.append((posterior.mean, posterior.log_variance))
-    means, log_variances = zip(*found, strict=True)
-    return torch.cat(means), torch.cat(log_variances)
 
 
 def _distinct(text: EncodedText) -> EncodedText:
