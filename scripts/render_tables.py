@@ -30,7 +30,8 @@ from probattn.recipes.gat_tables import (
     gradient_table,
     uncertainty_table,
 )
-from probattn.recipes.generation_tables import claims, latent_table, quality_table, sample_table
+from probattn.recipes.generation_pages import generation_page, sweep_page
+from probattn.recipes.generation_sweep import ROW, swept
 from probattn.recipes.glue import RECIPE as GLUE
 from probattn.recipes.glue_tables import calibration_table as glue_calibration_table
 from probattn.recipes.glue_tables import kl_table, main_table
@@ -254,33 +255,19 @@ GENERATION = {
 """By folder of results: the scale, and the recipe that has the rows."""
 
 
-def generation(name: str) -> str:
-    """Text generation on one corpus: quality and diversity beside the paper's, latents, claims, samples."""
-    scale, recipe = GENERATION[name]
-    results = stored(ROOT / "results" / name, recipe.rows)
-    if not results:
-        return f"No results of {name} yet.\n"
-    facts = results[0].facts
-    most = max(result.seed for result in results) + 1
-    note = (
-        f"Corpus {facts['corpus']}, {facts['epochs']} epochs ({facts['updates']} updates) for every row, "
-        f"{facts['draws']} samples of a source; means and standard deviations over seeds, the paper's numbers in "
-        f"brackets. Made by `probattn compare {name} --scale {scale} --num_seeds {most} --output results/{name}`."
-    )
-    first_seed = [result for result in results if result.seed == 0]
-    parts = [
-        as_markdown(*quality_table(results)),
-        note,
-        "\n**Latent variables**\n",
-        as_markdown(*latent_table(results)),
-    ]
-    verdicts = claims(results)
-    parts += ["\n**The paper's claims**\n", as_markdown(*verdicts)] if verdicts[1] else []
-    for number in range(min(2, len(first_seed[0].examples))):
-        example = first_seed[0].examples[number]
-        parts += [f"\n**Samples.** Source: *{example['source']}* Reference: *{example['reference']}*\n"]
-        parts += [as_markdown(*sample_table(first_seed, number))]
-    return "\n".join(parts).rstrip("\n") + "\n"
+def generation(folder: Path = ROOT / "results") -> dict[Path, str]:
+    """Text generation on each corpus, and the strength of the attention's KL: pages, and plots where there are results.
+
+    Args:
+        folder: Of results.
+    """
+    made = {}
+    for name, (scale, recipe) in GENERATION.items():
+        made[name] = generation_page(name, stored(folder / name, recipe.rows), scale=scale)
+    soft = stored(folder / "question_generation", ["ved-dattn"])
+    made["gamma"] = sweep_page(ROW, swept(folder / "question_generation" / "gamma"), soft[0] if soft else None)
+    plots = {PLOTS / f"{name}.svg": plot for _, drawn in made.values() for name, plot in drawn.items()}
+    return {PAGES / f"generation_{name}.md": page for name, (page, _) in made.items()} | plots
 
 
 def text(scale: str) -> str:
@@ -364,7 +351,6 @@ def main() -> None:
         "findings": findings(),
         **{f"gat_{name}": graphs(name) for name in GRAPH_NAMES},
         **{f"gat_search_{name}": graph_search(name) for name in GRAPH_NAMES},
-        **{f"generation_{name}": generation(name) for name in GENERATION},
         **{f"glue_{name}": glue(name) for name in ("mrpc", "cola", "rte", "stsb")},
         "nmt_generated": generated(),
         "nmt_kmax": k_max(),
@@ -375,7 +361,7 @@ def main() -> None:
         **{f"vqa_{scale}": vqa(scale) for scale in ("daquar", "scenes")},
         **{f"text_{scale}": text(scale) for scale in ("ptb", "captions", "yahoo")},
     }
-    files = {PAGES / f"{name}.md": page for name, page in pages.items()} | attention() | text_studies()
+    files = {PAGES / f"{name}.md": page for name, page in pages.items()} | attention() | generation() | text_studies()
     for path, page in files.items():
         if is_check:
             stale += [] if path.exists() and path.read_text() == page else [str(path.relative_to(ROOT))]

@@ -55,3 +55,20 @@ def test_verdicts_are_adjusted_for_the_number_of_rows() -> None:
 def test_claims_are_distinct_and_have_a_sign() -> None:
     keys = [(claim.place, claim.row, claim.baseline, claim.metric) for claim in CLAIMS]
     assert len(set(keys)) == len(keys) and all(claim.published != 0.0 for claim in CLAIMS)
+
+
+@pytest.mark.parametrize(
+    ("soft", "variational", "verdict"),
+    [
+        ([5.0, 5.1], [4.9, 5.01], "holds"),
+        ([5.0, 5.1], [4.4, 4.51], "does not hold"),
+        ([5.0, 5.1], [4.5, 4.9], "undecided"),
+        ([5.0], [4.9], "so"),
+        ([5.0], [4.6], "not so"),
+    ],
+)
+def test_hardly_lower_is_a_claim_with_a_margin(soft: list[float], variational: list[float], verdict: str) -> None:
+    found = verdicts("question_generation", results_of({"ved-dattn": soft, "ved-vattn-h": variational}, "sample_bleu4"))
+    text = "BLEU-4 of samples at most 0.3 lower, ved-vattn-h − ved-dattn"
+    assert found[text][0] == "-0.12" and found[text][-1] == verdict
+    assert "BLEU-2 of samples at most 0.3 lower, ved-vattn-h − ved-dattn" in verdicts("dialogue", [])

@@ -17,6 +17,12 @@ def test_best_cells_are_marked() -> None:
     assert '<td class="best">3</td>' in table and table.count('class="best"') == 1
 
 
+def test_sentences_keep_their_lines() -> None:
+    table = render_table(["row", "texts"], [["a", "who ?\nwhy <?"]], has_text=True)
+    assert '<table class="text">' in table and "<td>who ?<br>why &lt;?</td>" in table
+    assert "class=" not in render_table(["x"], [["1"]]).replace('class="wide"', "")
+
+
 def test_page_loads_nothing() -> None:
     page = render_page("t", "l", [Section("h", "t", "<svg></svg>")])
     assert not re.search(r'(src|href)\s*=\s*"', page) and "@import" not in page and "url(" not in page

@@ -25,3 +25,8 @@ def test_panels_share_colours_and_are_the_same_in_every_run() -> None:
 def test_no_panels_are_refused() -> None:
     with pytest.raises(ValueError, match="at least one panel"):
         panel_plot([])
+
+
+def test_values_may_be_on_a_logarithmic_axis() -> None:
+    curves = {"kl": [(1.0, 1000.0), (2.0, 0.01)]}
+    assert panel_plot([Panel("epoch", "KL", curves, has_log_values=True)]) != panel_plot([Panel("epoch", "KL", curves)])

@@ -3,11 +3,21 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from probattn.recipes.generation_tables import PUBLISHED, latent_table, quality_table, sample_table
+from probattn.recipes.generation_claims import claims
+from probattn.recipes.generation_pages import curve_panels
+from probattn.recipes.generation_tables import (
+    PUBLISHED,
+    collapsed_sites,
+    latent_table,
+    objective_table,
+    quality_table,
+    sample_table,
+)
 from probattn.recipes.report import as_markdown
 from probattn.recipes.results import RowResult
 from probattn.recipes.storage import write_atomically
-from probattn.viz import Section, curve_plot, render_page, render_table
+from probattn.viz import Section, render_page, render_table
+from probattn.viz.panel_plots import panel_plot
 
 __all__ = ["write_report"]
 
@@ -23,18 +33,13 @@ _LATENT = (
     "summed over all steps. 'MI code': mutual information of source and code, over 500 sources that differ (at most "
     "log 500 = 6.2). 'bypass': what happens to the predicted words when the code is replaced by a draw of its prior: "
     "the Jensen-Shannon divergence of the two predictions (at most 0.69) and the rise in nats per word. Near zero the "
-    "code is bypassed."
+    "code is bypassed. A unit of the code is active where its mean moves with the source, one of the attention vector "
+    "where its mean moves away from the prior's."
 )
-_CURVES = {
-    "sample_bleu2": "BLEU-2 of samples",
-    "sample_bleu4": "BLEU-4 of samples",
-    "entropy": "entropy of samples (nats)",
-    "dist1": "Dist-1 of samples",
-    "kl_code": "KL of the code (nats per sentence)",
-    "kl_attention": "KL of attention (nats per sentence)",
-    "elbo_ppl": "perplexity by the ELBO",
-}
-_LOGARITHMIC = ("elbo_ppl", "kl_attention")
+_CLAIMS = (
+    "Beyond two standard errors of the difference between seeds a claim holds or fails; of one seed only the sign is "
+    "given."
+)
 
 
 def write_report(task: str, results: Sequence[RowResult], output: Path) -> str:
@@ -56,27 +61,24 @@ def _page(task: str, results: Sequence[RowResult]) -> str:
     )
     first_seed = [result for result in results if result.seed == seeds[0]]
     note = f"{facts['draws']} samples of a source." + (
-        " In brackets: the paper, with other training text." if facts["corpus"] in PUBLISHED else ""
+        " Lines of the paper: with other training text." if facts["corpus"] in PUBLISHED else ""
     )
+    collapsed = collapsed_sites(results)
+    warning = f"Collapsed, so that draws tell nothing of the source: {'; '.join(collapsed)}." if collapsed else ""
     sections = [
         Section("Quality and diversity", _QUALITY, render_table(*quality_table(results)), note),
-        Section("Latent variables", _LATENT, render_table(*latent_table(results))),
-        *_curves(first_seed),
-        *_samples(first_seed),
+        Section("Latent variables", _LATENT, render_table(*latent_table(results)), warning.replace("`", "")),
     ]
-    return render_page(f"probattn: {task}", lead, sections)
-
-
-def _curves(results: Sequence[RowResult]) -> list[Section]:
-    """The paper's Figure 4, and the KLs behind it."""
-    sections = []
-    for metric, title in _CURVES.items():
-        curves = {result.row: result.curves[metric] for result in results if result.curves.get(metric)}
-        is_log = metric in _LOGARITHMIC and all(value > 0 for points in curves.values() for _, value in points)
-        if curves:
-            plot = curve_plot(curves, x="update", y=title, is_log=is_log)
-            sections.append(Section(f"During training: {title}", "On the validation split, first seed.", plot))
-    return sections
+    for heading, text, table in (
+        ("The paper's claims", _CLAIMS, claims(results)),
+        ("The corrected objective and the released one", "", objective_table(results)),
+    ):
+        sections += [Section(heading, text, render_table(*table))] if table[1] else []
+    panels = curve_panels(first_seed)
+    if panels:
+        about = "On the validation split after every epoch, first seed (the paper's Figure 4, and the KLs behind it)."
+        sections.append(Section("During training", about, panel_plot(panels)))
+    return render_page(f"probattn: {task}", lead, [*sections, *_samples(first_seed)])
 
 
 def _samples(results: Sequence[RowResult]) -> list[Section]:
@@ -85,5 +87,7 @@ def _samples(results: Sequence[RowResult]) -> list[Section]:
     for number in range(count):
         example = results[0].examples[number]
         lead = f"Source: {example['source']} Reference: {example['reference']}"
-        sections.append(Section(f"Samples, source {number + 1}", lead, render_table(*sample_table(results, number))))
+        sections.append(
+            Section(f"Samples, source {number + 1}", lead, render_table(*sample_table(results, number), has_text=True))
+        )
     return sections

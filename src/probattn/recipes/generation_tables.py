@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
-from probattn.recipes.results import RowResult, Summary, summarise, verdict
+from probattn.recipes.results import RowResult, Summary, summarise
 
-__all__ = ["PUBLISHED", "claims", "latent_table", "quality_table", "sample_table"]
+__all__ = ["PUBLISHED", "collapsed_sites", "latent_table", "objective_table", "quality_table", "sample_table"]
 
 Table = tuple[list[str], list[list[str]]]
 
@@ -43,8 +43,7 @@ PUBLISHED: Mapping[str, Mapping[str, Mapping[str, float]]] = {
 """By corpus and row: Tables 2 and 4, and Table 1's entropies (on SNLI sentences)."""
 
 _QUALITY = {
-    **{f"map_bleu{n}": f"MAP BLEU-{n}" for n in range(1, 5)},
-    **{f"sample_bleu{n}": f"sample BLEU-{n}" for n in range(1, 5)},
+    **{f"bleu{n}": f"BLEU-{n}" for n in range(1, 5)},
     **{"entropy": "entropy", "dist1": "Dist-1", "dist2": "Dist-2", "self_bleu": "self-BLEU"},
 }
 _LATENT = {
@@ -54,88 +53,113 @@ _LATENT = {
     "reconstruction_nll": "NLL a word",
     "kl_code": "KL code",
     "kl_attention": "KL attention",
-    "active_units": "active units",
+    "active_units": "active code",
+    "active_attention": "active attention",
     "code_information": "MI code",
     "bypass_divergence": "bypass JS",
     "bypass_nll_rise": "bypass NLL",
     "parameters": "parameters",
     "train_seconds": "seconds",
 }
-
-
-_TOLERANCE = 0.3
-"""BLEU that variational attention may lose."""
-_PAIRS = {
-    "ved-vattn-0": "ved-dattn",
-    "ved-vattn-h": "ved-dattn",
-    "ved-vattn-h-released": "ved-dattn-released",
+_OBJECTIVE = {
+    "sample_bleu4": "sample BLEU-4",
+    **{name: _QUALITY[name] for name in ("entropy", "dist1", "dist2")},
+    **{name: _LATENT[name] for name in ("elbo_ppl", "kl_code", "kl_attention")},
+    **{name: _LATENT[name] for name in ("active_units", "active_attention", "bypass_divergence")},
 }
-"""Rows with variational attention, and those with soft attention that they are held against."""
+_MIN_KL = 0.01
+"""Nats a sentence below which a KL has vanished, as for the warning while training."""
 
 
 def quality_table(results: Sequence[RowResult]) -> Table:
-    """Quality and diversity; the paper's number in brackets where it has one."""
+    """Quality and diversity, a line for MAP inference and one for samples, and below each what the paper has."""
     published = PUBLISHED.get(str(results[0].facts["corpus"]), {})
-    return _table(results, _QUALITY, published)
+    measured = {name for result in results for name in result.metrics}
+    shown = {name: title for name, title in _QUALITY.items() if {f"map_{name}", f"sample_{name}", name} & measured}
+    rows = []
+    for name in dict.fromkeys(result.row for result in results):
+        own = [result for result in results if result.row == name]
+        for inference, prefix in (("MAP", "map_"), ("samples", "sample_")):
+            metrics = [prefix + metric if metric.startswith("bleu") else metric for metric in shown]
+            if inference == "MAP":
+                metrics = [metric if metric.startswith("map_") else f"map_{metric}" for metric in metrics]
+            if any(metric in result.metrics for metric in metrics for result in own):
+                rows.append([name, str(len(own)), inference, *(_quality_cell(own, metric) for metric in metrics)])
+                paper = {metric: published.get(name, {}).get(metric) for metric in metrics}
+                cells = ["" if value is None else f"{value:.{_digits(metric)}f}" for metric, value in paper.items()]
+                rows += [[name, "paper", inference, *cells]] if any(cells) else []
+    return ["row", "seeds", "by", *shown.values()], rows
 
 
 def latent_table(results: Sequence[RowResult]) -> Table:
-    """Perplexities, KLs and what the code carries."""
-    return _table(results, _LATENT, {})
-
-
-def claims(results: Sequence[RowResult]) -> Table:
-    """What the paper leads to expect, and whether it holds here, noise between seeds considered.
-
-    Only claims whose rows were run.
-    """
-    bleu = "sample_bleu2" if str(results[0].facts["corpus"]) == "cornell" else "sample_bleu4"
-    found = {metric: summarise(results, metric) for metric in ("entropy", "dist1", "dist2", bleu)}
+    """Perplexities, KLs and what the latents carry."""
+    shown = _measured(results, _LATENT)
+    values = {metric: summarise(results, metric) for metric in shown}
     rows = []
-    for variational, soft in _PAIRS.items():
-        for metric in ("entropy", "dist1", "dist2"):
-            text = f"{_QUALITY[metric]} of {variational} above {soft}"
-            rows += _claim(text, found[metric].get(variational), found[metric].get(soft))
-        text = f"{_QUALITY[bleu]} of {variational} at most {_TOLERANCE:g} below {soft}"
-        rows += _claim(text, found[bleu].get(variational), found[bleu].get(soft), tolerance=_TOLERANCE)
-    text = "entropy without hidden-state initialisation above that with it"
-    rows += _claim(text, found["entropy"].get("vae"), found["entropy"].get("vae-init"))
-    return ["claim", "left", "right", "verdict"], rows
+    for name in dict.fromkeys(result.row for result in results):
+        cells = [str(values[metric][name]) if name in values[metric] else "-" for metric in shown]
+        rows.append([name, str(sum(result.row == name for result in results)), *cells])
+    return ["row", "seeds", *shown.values()], rows
 
 
-def _claim(text: str, left: Summary | None, right: Summary | None, *, tolerance: float = 0.0) -> list[list[str]]:
-    """A line that says whether left is above right, or at most a tolerance below it; none where one was not run."""
-    if left is None or right is None:
-        return []
-    return [[text, f"{left.mean:.3g}", f"{right.mean:.3g}", verdict(right.mean - tolerance - left.mean, left, right)]]
+def objective_table(results: Sequence[RowResult]) -> Table:
+    """Rows with eq. 8 beside those with the released code's objective, and what it changes; where both were run."""
+    names = {result.row for result in results}
+    shown = _measured(results, _OBJECTIVE)
+    values = {metric: summarise(results, metric) for metric in shown}
+    rows = []
+    for name in ("ved-dattn", "ved-vattn-h"):
+        released = f"{name}-released"
+        if not {name, released} <= names:
+            continue
+        for row, objective in ((name, "eq. 8"), (released, "released code")):
+            cells = [str(values[metric][row]) if row in values[metric] else "-" for metric in shown]
+            rows.append([name, objective, *cells])
+        both = [(values[metric].get(released), values[metric].get(name)) for metric in shown]
+        rows.append([name, "released - eq. 8", *(_difference(left, right) for left, right in both)])
+    return ["row", "objective", *shown.values()], rows
+
+
+def collapsed_sites(results: Sequence[RowResult]) -> list[str]:
+    """Sites whose posterior has fallen onto its prior at the end of training, one sentence each."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for result in results:
+        for site, units in (("code", "active_units"), ("attention", "active_attention")):
+            kl, active = result.metrics.get(f"kl_{site}"), result.metrics.get(units)
+            signs = [f"KL {kl:.2g} nats"] if kl is not None and (kl < _MIN_KL or active == 0.0) else []
+            signs += ["no active unit"] if active == 0.0 else []
+            if signs:
+                found.setdefault((result.row, site), []).append(f"seed {result.seed}: {', '.join(signs)}")
+    return [f"`{row}`, {site} ({'; '.join(seeds)})" for (row, site), seeds in found.items()]
 
 
 def sample_table(results: Sequence[RowResult], number: int) -> Table:
-    """Texts of all rows for one source, side by side (Tables 1 and 3); equal ones are counted once."""
+    """Texts of all rows for one source, side by side (Tables 1 and 3), a line each; equal ones are counted once."""
     rows = []
     for result in results:
         texts = list(result.examples[number]["texts"])
         counted = [f"{text} (x{texts.count(text)})" if texts.count(text) > 1 else text for text in dict.fromkeys(texts)]
-        rows.append([result.row, " / ".join(counted)])
+        rows.append([result.row, "\n".join(counted)])
     return ["row", "texts"], rows
 
 
-def _table(
-    results: Sequence[RowResult], titles: Mapping[str, str], published: Mapping[str, Mapping[str, float]]
-) -> Table:
-    measured = {name for result in results for name in result.metrics}
-    shown = {metric: title for metric, title in titles.items() if metric in measured}
-    values = {metric: summarise(results, metric) for metric in shown}
-    names = list(dict.fromkeys(result.row for result in results))
-    counts = {name: sum(result.row == name for result in results) for name in names}
-    rows = []
-    for name in names:
-        cells = [_cell(values[metric].get(name), published.get(name, {}).get(metric)) for metric in shown]
-        rows.append([name, str(counts[name]), *cells])
-    return ["row", "seeds", *shown.values()], rows
+def _measured(results: Sequence[RowResult], titles: Mapping[str, str]) -> dict[str, str]:
+    names = {name for result in results for name in result.metrics}
+    return {metric: title for metric, title in titles.items() if metric in names}
 
 
-def _cell(value: Summary | None, paper: float | None) -> str:
-    if value is None:
-        return "-"
-    return str(value) if paper is None else f"{value} ({paper:g})"
+def _quality_cell(results: Sequence[RowResult], metric: str) -> str:
+    found = next(iter(summarise(results, metric).values()), None)
+    if found is None:
+        return ""
+    spread = f" ± {found.spread:.{_digits(metric)}f}" if found.count > 1 else ""
+    return f"{found.mean:.{_digits(metric)}f}{spread}"
+
+
+def _digits(metric: str) -> int:
+    """Behind the point, as the paper has them."""
+    return 3 if metric in ("entropy", "dist1", "dist2") else 2
+
+
+def _difference(left: Summary | None, right: Summary | None) -> str:
+    return "-" if left is None or right is None else f"{left.mean - right.mean:+.3g}"

@@ -89,6 +89,16 @@ STUDIES = (
         [("ved-dattn ved-vattn-0 ved-vattn-h", 2), ("*", 1)],
         scale="squad",
     ),
+    *(
+        Study(
+            f"question_generation/gamma/{value:g}",
+            "question_generation",
+            [("ved-vattn-h", 1)],
+            scale="squad",
+            overrides={"weights": f"{{code: 1.0, attention: {value}}}"},
+        )
+        for value in (0.01, 1.0, 0.001)
+    ),
     Study("dialogue", "dialogue", [("ded-dattn ved-dattn ved-vattn-0 ved-vattn-h", 1)], scale="cornell"),
     Study("pilot_vae", "pilot_vae", [("*", 1)], scale="captions"),
     Study(

@@ -16,6 +16,8 @@ table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size
 th { text-align: right; border-bottom: 2px solid #1c2330; padding: .3rem .6rem; vertical-align: bottom; }
 td { text-align: right; padding: .22rem .6rem; border-bottom: 1px solid #e4e7ec; white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; } td.best { font-weight: 700; }
+table.text { width: 100%; } table.text th, table.text td { text-align: left; white-space: normal; vertical-align: top; }
+table.text td:first-child { white-space: nowrap; }
 tr:hover td { background: #f4f6fa; }
 svg { max-width: 100%; height: auto; }
 code { background: #f1f3f7; padding: .1rem .3rem; border-radius: 3px; font-size: .9em; }
@@ -39,24 +41,32 @@ class Section:
     note: str = ""
 
 
-def render_table(header: Sequence[str], rows: Sequence[Sequence[str]], best: Sequence[tuple[int, int]] = ()) -> str:
-    """An HTML table; cells are escaped.
+def render_table(
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    best: Sequence[tuple[int, int]] = (),
+    *,
+    has_text: bool = False,
+) -> str:
+    """An HTML table; cells are escaped, and their line breaks kept.
 
     Args:
         header: Column titles.
         rows: Cells.
         best: (row, column) of cells to set in bold.
+        has_text: Whether cells hold sentences, which stand on the left and are broken where they do not fit.
     """
     marked = set(best)
     head = "".join(f"<th>{html.escape(title)}</th>" for title in header)
     body = []
     for i, row in enumerate(rows):
+        lines = [html.escape(cell).replace("\n", "<br>") for cell in row]
         cells = "".join(
-            f'<td class="best">{html.escape(cell)}</td>' if (i, j) in marked else f"<td>{html.escape(cell)}</td>"
-            for j, cell in enumerate(row)
+            f'<td class="best">{line}</td>' if (i, j) in marked else f"<td>{line}</td>" for j, line in enumerate(lines)
         )
         body.append(f"<tr>{cells}</tr>")
-    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{"".join(body)}</tbody></table></div>'
+    kind = ' class="text"' if has_text else ""
+    return f'<div class="wide"><table{kind}><thead><tr>{head}</tr></thead><tbody>{"".join(body)}</tbody></table></div>'
 
 
 def render_page(title: str, lead: str, sections: Sequence[Section]) -> str:

@@ -19,6 +19,7 @@ class Panel:
         curves: Points by name; the same name has the same colour in all panels.
         title: Above it.
         is_log: Whether the horizontal axis is logarithmic, with a tick at every point.
+        has_log_values: Whether the vertical axis is logarithmic; values are above zero.
         level: A horizontal line, e.g. what is to be beaten.
         spreads: Half widths of error bars, by name and point.
         has_markers: Whether points are marked; better not where there are many.
@@ -29,6 +30,7 @@ class Panel:
     curves: Mapping[str, Sequence[tuple[float, float]]]
     title: str = ""
     is_log: bool = False
+    has_log_values: bool = False
     level: float | None = None
     spreads: Mapping[str, Sequence[float]] = field(default_factory=dict)
     has_markers: bool = True
@@ -63,6 +65,8 @@ def panel_plot(panels: Sequence[Panel], *, columns: int = 3) -> str:
             axes.set_xscale("log")
             axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
             axes.minorticks_off()
+        if panel.has_log_values:
+            axes.set_yscale("log")
         axes.set(xlabel=panel.x, ylabel=panel.y, title=panel.title)
         axes.title.set_fontsize(9)
         axes.tick_params(labelsize=8)
