@@ -24,6 +24,10 @@ from probattn.recipes.text_writer import TextWriter
         (TextWriter, ["--from", "prior", "--draw", "none"], "--draw is for texts from sources"),
         (TextWriter, ["--num_samples", "3"], "--num_samples has no effect on sentences that are written again"),
         (TextWriter, ["--top_p", "0.9"], "--top_p has no effect"),
+        (TextWriter, ["--no_scores"], "--scores has no effect"),
+        (Generator, ["--beam_size", "0"], "--beam_size must be at least 1, which is greedy, got 0"),
+        (Generator, ["--num_samples", "0"], "--num_samples must be at least 1, got 0"),
+        (Generator, ["--output", "."], "--output . is a folder; name a file in it"),
     ],
 )
 def test_options_without_effect_are_refused(

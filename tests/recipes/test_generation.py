@@ -13,8 +13,10 @@ import pytest
 import torch
 
 import probattn
+from probattn import cli
 from probattn.core import Elbo, Logistic, Mean
-from probattn.recipes import dialogue, pilot_vae, question_generation
+from probattn.data.batches import SourceBatch
+from probattn.recipes import dialogue, generation_search, pilot_vae, question_generation
 from probattn.recipes.engine_run import validation_curves
 from probattn.recipes.generation import GenerationTask
 from probattn.recipes.generation_data import CorpusSettings, load_corpus
@@ -181,20 +183,56 @@ def test_a_trained_model_is_a_folder(trained: Path) -> None:
         generator.generate(source)
 
 
-def test_command_line_generates(trained: Path) -> None:
-    def call(*words: str) -> list[str]:
-        command = [sys.executable, "-m", "probattn", "generate", str(trained), *words]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        text = "the man buys a car .\n\nthe girl sleeps .\n"
-        return subprocess.run(
-            command, input=text, capture_output=True, text=True, check=True, env=environment
-        ).stdout.splitlines()
+def called(model: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "probattn", "generate", str(model), *words]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    text = "the man buys a car .\n\nthe girl sleeps .\n"
+    return subprocess.run(command, input=text, capture_output=True, text=True, check=False, env=environment)
 
-    lines = call("--num_samples", "3", "--scores")
+
+def test_command_line_generates(trained: Path) -> None:
+    lines = called(trained, "--num_samples", "3").stdout.splitlines()
     assert [line.split(" ||| ")[0] for line in lines] == ["0"] * 3 + ["1 |||"] + ["2"] * 3
     assert all(float(line.split(" ||| ")[2]) < 0 for line in lines if not line.startswith("1"))
-    records = [json.loads(line) for line in call("--draw", "none", "--format", "json")]
-    assert [len(record["samples"]) for record in records] == [1, 0, 1]
+    plain = called(trained, "--num_samples", "3", "--no_scores").stdout.splitlines()
+    assert plain == [line.rpartition(" ||| ")[0] if line.count("|||") == 2 else line for line in lines]
+    records = [json.loads(line) for line in called(trained, "--draw", "none", "--format", "json").stdout.splitlines()]
+    assert [len(record["samples"]) for record in records] == [1, 0, 1] and "log_prob" in records[0]["samples"][0]
+
+
+def test_command_line_takes_nothing_that_it_cannot_use(trained: Path) -> None:
+    refused = called(trained, "--draw", "none", "--num_samples", "3")
+    assert refused.returncode != 0 and "--num_samples has no effect where nothing is drawn" in refused.stderr
+
+
+def test_text_that_the_model_does_not_know_is_noticed(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "text.txt"
+    for text, is_known in (("the man buys a car .\n", True), ("The man, Xaver,\nbuys cars!\n", False)):
+        source.write_text(text)
+        cli.main(["generate", str(trained), "--input", str(source), "--num_samples", "1"])
+        said = capsys.readouterr().err
+        assert ("words of these sources are unknown to the model" in said) is not is_known
+    generator = probattn.load(trained)
+    assert generator.count_unknown(["the xqz man", "qqq"]) == (2, 4)
+
+
+def test_many_samples_are_drawn_in_turns(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = probattn.load(trained)
+    sizes: list[int] = []
+    search = generation_search.greedy
+
+    def counted(stepper: object, batch: SourceBatch, **options: object) -> object:
+        sizes.append(len(batch.source))
+        return search(stepper, batch, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(generation_search, "greedy", counted)
+    monkeypatch.setattr(generation_search, "_MAX_ROWS", 4)
+    found = generator.generate(["the man buys a car .", "", "the girl sleeps ."], num_samples=10)
+    assert [len(texts) for texts in found] == [10, 0, 10] and max(sizes) == 4
+    with pytest.raises(ValueError, match="at least 1, got 1 and 0"):
+        generator.generate(["the man"], beam_size=0)
 
 
 def test_settings_that_cannot_work_are_refused() -> None:

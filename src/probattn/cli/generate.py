@@ -1,10 +1,11 @@
 """`probattn generate`: diverse texts for each source."""
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from jsonargparse import ArgumentParser, Namespace
+from jsonargparse import ActionYesNo, ArgumentParser, Namespace
 from tqdm import tqdm
 
 from probattn.cli.command import Command, refuse_options
@@ -19,7 +20,7 @@ __all__ = ["COMMAND"]
 _DESCRIPTION = """Generates texts for each source, one a line, tokenised as in training; an empty line stays empty.
 
 probattn generate runs/question_generation/ved-vattn-h-seed0 < sentences.txt        five questions a sentence
-probattn generate MODEL --input sentences.txt --num_samples 10 --scores             with log-probabilities
+probattn generate MODEL --input sentences.txt --num_samples 10 --no_scores          without log-probabilities
 probattn generate MODEL --input sentences.txt --draw code                           attention at its mean
 probattn generate MODEL --input sentences.txt --draw attention                      the code at its mean
 probattn generate MODEL --input sentences.txt --draw none                           one text a line: MAP inference
@@ -29,18 +30,21 @@ probattn generate runs/text_vae/davam-512-seed0 --from prior --length 12 --top_p
 probattn generate runs/text_vae/davam-512-seed0 --input sentences.txt               each sentence again
 probattn generate runs/text_vae/davam-512-seed0 --between "a man sleeps ." "two dogs run ." --steps 5
 
-A line of the output is: number of the source ||| text, with --scores also ||| log-probability given the draws."""
+A line of the output is: number of the source ||| text ||| log-probability given the draws."""
 
 _OF_PRIOR: Mapping[str, object] = {"length": None, "temperature": 1.0, "top_p": 1.0}
 """Options, with their defaults, of texts from a prior;"""
-_OF_SOURCE: Mapping[str, object] = {"input": None, "draw": "all", "beam_size": None, "scores": False}
+_OF_SOURCE: Mapping[str, object] = {"input": None, "draw": "all", "beam_size": None, "scores": None}
 """of texts from sources;"""
 _OF_DRAWS: Mapping[str, object] = {"num_samples": 5, "seed": 0, "distinct": False, "format": "text"}
 """and of several texts at once."""
+_OF_DRAWS_ALONE = {name: _OF_DRAWS[name] for name in ("num_samples", "seed", "distinct")}
 _OF_WAY: Mapping[str, object] = {"steps": 5}
 """Of the way between two sentences."""
 _BLOCK = 256
 """Most sources between two writings to the standard output."""
+_UNKNOWN = 0.3
+"""Share of unknown words in a block above which something is wrong with the text."""
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
@@ -74,8 +78,13 @@ def _add_arguments(parser: ArgumentParser) -> None:
         help="what is random; the rest is at its mean",
     )
     parser.add_argument("--beam_size", type=int, default=None, help="of the search given a draw; 1 is greedy")
-    parser.add_argument("--seed", type=int, default=0, help="of the draws")
-    parser.add_argument("--scores", action="store_true", help="give log-probabilities too")
+    parser.add_argument("--seed", type=int, default=0, help="of the draws; the same --input gives the same texts")
+    parser.add_argument(
+        "--scores",
+        action=ActionYesNo(no_prefix="no_"),
+        default=None,
+        help="give the log-probability of each text from a source, as is done by default, or leave it out",
+    )
     parser.add_argument("--distinct", action="store_true", help="leave out texts that a source has already")
     parser.add_argument("--format", choices=["text", "json"], default="text", help="of the output")
 
@@ -83,6 +92,10 @@ def _add_arguments(parser: ArgumentParser) -> None:
 def _run(arguments: Namespace) -> None:
     if arguments.num_samples < 1:
         raise ValueError(f"--num_samples must be at least 1, got {arguments.num_samples}")
+    if arguments.beam_size is not None and arguments.beam_size < 1:
+        raise ValueError(f"--beam_size must be at least 1, which is greedy, got {arguments.beam_size}")
+    if arguments.output is not None and arguments.output.is_dir():
+        raise ValueError(f"--output {arguments.output} is a folder; name a file in it")
     model = load(arguments.model)
     if isinstance(model, TextWriter):
         _run_writer(model, arguments)
@@ -98,9 +111,15 @@ def _run(arguments: Namespace) -> None:
     generator = open_model(arguments.model, Generator, "no model that generates text from draws")
     draw = {"all": None, "none": ()}.get(arguments.draw, (arguments.draw,))
     is_random = bool(generator.sites if draw is None else draw)
+    if not is_random:
+        refuse_options(
+            arguments, _OF_DRAWS_ALONE, "has no effect where nothing is drawn: there is one text for each source"
+        )
     lines: list[str] = []
+    has_warned = False
     blocks = input_blocks(arguments.input, _BLOCK)
     for start, sources in tqdm(blocks, desc="blocks", disable=arguments.output is None):
+        has_warned = has_warned or _warn_of_unknown(generator, sources)
         found = generator.generate(
             sources,
             num_samples=arguments.num_samples if is_random else 1,
@@ -115,6 +134,19 @@ def _run(arguments: Namespace) -> None:
             lines = []
     if arguments.output is not None:
         put_lines(lines, arguments.output)
+
+
+def _warn_of_unknown(generator: Generator, sources: Sequence[str]) -> bool:
+    """Say, and return, whether much of the text is unknown to the model, which generates something all the same."""
+    unknown, total = generator.count_unknown(sources)
+    if unknown <= _UNKNOWN * total:
+        return False
+    print(
+        f"probattn: {unknown} of {total} words of these sources are unknown to the model, so its texts say little of "
+        "them; is the text tokenised as in training, with spaces around punctuation marks?",
+        file=sys.stderr,
+    )
+    return True
 
 
 def _run_writer(writer: TextWriter, arguments: Namespace) -> None:
@@ -167,12 +199,13 @@ def _as_written(texts: Sequence[str], arguments: Namespace) -> list[str]:
 def _lines(number: int, source: str, texts: Sequence[Generated], arguments: Namespace) -> list[str]:
     if arguments.distinct:
         texts = list({one.text: one for one in reversed(texts)}.values())[::-1]
+    shows_scores = arguments.scores is not False
     if arguments.format == "json":
-        samples = [{"text": one.text, "log_prob": one.log_prob} for one in texts]
+        samples = [{"text": one.text, **({"log_prob": one.log_prob} if shows_scores else {})} for one in texts]
         return [json.dumps({"line": number, "source": source, "samples": samples}, ensure_ascii=False)]
     if not texts:
         return [str(number) + " |||"]
-    scores = [f" ||| {one.log_prob:.4f}" if arguments.scores else "" for one in texts]
+    scores = [f" ||| {one.log_prob:.4f}" if shows_scores else "" for one in texts]
     return [f"{number} ||| {one.text}{score}" for one, score in zip(texts, scores, strict=True)]
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from tqdm import tqdm
@@ -59,6 +60,12 @@ def generate(
     """
     if num_samples < 1 or beam_size < 1:
         raise ValueError(f"num_samples and beam_size must be at least 1, got {num_samples} and {beam_size}")
+    most = max(1, _MAX_ROWS // beam_size)
+    if num_samples > most:  # in turns, so that memory does not grow with the number of samples
+        counts = [most] * (num_samples // most) + [num_samples % most] * (num_samples % most > 0)
+        further = partial(generate, model, words, source, estimators=estimators, beam_size=beam_size)
+        turns = [further(num_samples=count, max_length=max_length, show_progress=show_progress) for count in counts]
+        return [[text for part in of_source for text in part] for of_source in zip(*turns, strict=True)]
     stepper = VedStepper(model, estimators)
     constraints = Constraints(bos=BOS, eos=EOS, max_length=max_length, forbidden=(PAD, BOS, UNK))
     rows = max(1, _MAX_ROWS // (num_samples * beam_size))

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from probattn.core import Estimator, Mean
+from probattn.data.bpe import UNK
 from probattn.data.parallel import split_words
 from probattn.data.subwords import Subwords
 from probattn.models import Ved
@@ -72,10 +73,15 @@ class Generator:
                 ids,
                 estimators=self._estimators(draw),
                 num_samples=num_samples,
-                beam_size=beam_size or self.settings.sampling.beam_size,
+                beam_size=self.settings.sampling.beam_size if beam_size is None else beam_size,
                 max_length=self.settings.sampling.max_length,
                 show_progress=show_progress,
             )
+
+    def count_unknown(self, sources: Sequence[str]) -> tuple[int, int]:
+        """Words of the sources that the model does not know, and all their words, as far as they are read."""
+        ids = [number for source in sources for number in self._ids(source)]
+        return sum(number == UNK for number in ids), len(ids)
 
     def evaluate(self, corpus: Corpus, *, split: str = "test") -> dict[str, float]:
         """All metrics on a split of a corpus, as after training."""
