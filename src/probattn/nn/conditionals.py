@@ -265,7 +265,7 @@ class StandardNormal(Conditional):
 
 
 class MeanMemory(Conditional):
-    """N(mean of the memory, 1): the prior of VAttn-h̄ (Bahuleyan et al., Sec. 3.3)."""
+    """N(mean of the memory, 1): the prior of VAttn-h̄ (Bahuleyan et al., Sec. 3.2)."""
 
     def forward(self, given: Given) -> Distribution:
         """Mean over the positions that each query may see, padding left out."""
