@@ -132,12 +132,13 @@ STUDIES = (
         Study(
             f"vqa_{scale}",
             "vqa",
-            [("question-only soft marginal variational-enum mcan-soft mcan-wc", 3), ("*", 1)],
+            [("question-only soft marginal variational-enum mcan-soft mcan-wc mcan-wc-acting", 3), ("*", 1)],
             scale,
         )
         for scale in ("daquar", "scenes")
     ),
     Study("captioning_flickr8k", "captioning", [("soft lc wc", 3), ("*", 1)], scale="flickr8k"),
+    Study("captioning_scenes", "captioning", [("soft hard lc wc wc-acting", 3)], scale="scenes"),
 )
 
 
