@@ -132,6 +132,15 @@ def test_one_prior_row_serves_all_queries():
 
 
 @pytest.mark.parametrize("family", [Weibull, Lognormal])
+@pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf")])
+def test_noise_needs_a_positive_size(family, value):
+    with pytest.raises(
+        ValueError, match=rf"{family.__name__}\((concentration|sigma)\) must be positive and finite, got"
+    ):
+        family(value)
+
+
+@pytest.mark.parametrize("family", [Weibull, Lognormal])
 def test_unknown_anchor(family):
     with pytest.raises(ValueError, match="anchor must be 'exp' or 'softmax', got 'sofmax'"):
         family(2.0, anchor="sofmax")(SCORES, SUPPORT)

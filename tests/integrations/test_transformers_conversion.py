@@ -17,6 +17,7 @@ from probattn import (
     KeyPrior,
     Linear,
     Lognormal,
+    LognormalPrior,
     Weibull,
     load_stochastic,
     make_stochastic,
@@ -200,6 +201,13 @@ class TestErrors:
         with pytest.raises(ValueError, match="ResNetModel has no attention that transformers' attention interface"):
             make_stochastic(model)
 
+    def test_what_is_no_model(self) -> None:
+        name: Any = "bert-base-uncased"
+        with pytest.raises(TypeError, match="an nn.Module, got 'bert-base-uncased'; load it first, e.g. AutoModel"):
+            make_stochastic(name)
+        with pytest.raises(TypeError, match="an nn.Module, got None$"):
+            undo(None)  # type: ignore[type-var]
+
     def test_twice(self) -> None:
         model = make_stochastic(build("bert"), FAMILY, layers=[0])
         with pytest.raises(ValueError, match=r"has stochastic attention already; undo\(model\) first"):
@@ -215,6 +223,17 @@ class TestErrors:
             ({"only": "both"}, "only must be 'self', 'cross' or 'all', got 'both'"),
             ({"only": "cross"}, "the model has no cross-attention, only self-attention"),
             ({"prior": "learned"}, "prior must be 'contextual', 'fixed', a prior family .* got 'learned'"),
+            (
+                {"family": Lognormal(0.1, anchor="softmax"), "prior": GammaPrior()},
+                "no KL of Lognormal weights to a Gamma",
+            ),
+            (
+                {"prior": lambda place: KeyPrior(place.head_dim, LognormalPrior(), hidden_dim=2)},
+                "no KL of Weibull weights to a LognormalPrior; pass prior='contextual'",
+            ),
+            ({"family": Weibull(10.0, anchor="soft")}, "anchor must be 'exp' or 'softmax', got 'soft'"),
+            ({"kl_weight": -0.5}, "kl_weight must be finite and not negative, got -0.5 at step 0"),
+            ({"kl_weight": float("nan")}, "kl_weight must be finite and not negative, got nan"),
             ({"kl_per": "token"}, "kl_per must be 'weight' or 'example', got 'token'"),
             ({"family": GumbelSoftmax()}, "know priors of Weibull and Lognormal weights, not of GumbelSoftmax"),
             ({"family": Categorical(), "prior": None}, "Categorical makes hard choices"),
@@ -232,6 +251,11 @@ class TestErrors:
             ({"family": "weibull"}, "family must be e.g. probattn.Weibull"),
             ({"prior": lambda place: place.head_dim}, "must return e.g. a KeyPrior, it returned 8"),
             ({"kl_weight": "linear"}, "kl_weight must be a number or a schedule"),
+            ({"layers": 1}, r"layers must be a list of whole numbers, e.g. layers=\[0\]; got 1"),
+            ({"layers": "last"}, "layers must be a list of whole numbers, .* got 'last'"),
+            ({"layers": [True]}, r"layers must be a list of whole numbers, .* got \[True\]"),
+            ({"heads": 1}, r"heads must be a list of whole numbers, e.g. heads=\[0\]; got 1"),
+            ({"heads": [0.5]}, r"heads must be a list of whole numbers, .* got \[0.5\]"),
         ],
     )
     def test_types(self, arguments: dict[str, Any], message: str) -> None:
@@ -353,3 +377,30 @@ class TestFolders:
         (tmp_path / "config.json").write_text(text)
         with pytest.raises(ValueError, match="'Cauchy' is no family, prior family or schedule of this release"):
             load_stochastic(tmp_path)
+
+    def test_a_prior_that_was_not_asked_for(self, tmp_path: Path) -> None:
+        make_stochastic(build("bert"), FAMILY).save_pretrained(tmp_path)
+        with pytest.raises(ValueError, match=r"saved with the prior 'contextual', .*; leave out prior=\.\.\."):
+            load_stochastic(tmp_path, prior="fixed")
+
+    def test_settings_that_someone_changed(self, tmp_path: Path) -> None:
+        make_stochastic(build("bert"), FAMILY).save_pretrained(tmp_path)
+        config = json.loads((tmp_path / "config.json").read_text())
+        del config["stochastic_attention"]["prior"]
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        with pytest.raises(ValueError, match="conversion, with the entries family, prior, layers, .* got {'family'"):
+            load_stochastic(tmp_path)
+
+    @pytest.mark.parametrize("name", ["nothing", "a/b/c", "./nothing", "~/nothing"])
+    def test_a_folder_that_is_not_there(self, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(tmp_path)
+        path: Any = Path(name) if name == "nothing" else name
+        with pytest.raises(FileNotFoundError, match="there is no folder .*; name the one that save_pretrained wrote"):
+            load_stochastic(path)
+        with pytest.raises(FileNotFoundError, match="has no config.json; name the folder that save_pretrained wrote"):
+            load_stochastic(tmp_path)
+
+    def test_a_class_that_is_none(self, tmp_path: Path) -> None:
+        make_stochastic(build("bert"), FAMILY).save_pretrained(tmp_path)
+        with pytest.raises(TypeError, match="model_class must be a class of transformers' models, got 'BertModel'"):
+            load_stochastic(tmp_path, model_class="BertModel")

@@ -9,6 +9,7 @@ unnormalised S do. `"exp"` takes E[S] = exp(scores) (BAM's paper), `"softmax"` t
 released code, and what pretrained models need, whose scores make exp(scores) astronomically large).
 """
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Literal
@@ -108,6 +109,9 @@ class Weibull(Family):
     concentration: float | Tensor = 10.0
     anchor: Anchor = "exp"
 
+    def __post_init__(self) -> None:
+        _require_positive("Weibull(concentration)", self.concentration)
+
     def __call__(self, scores: Tensor, support: Support) -> NormalisedWeibull:
         """See `Family`."""
         log_mean = _anchored(scores, support, self.anchor)
@@ -126,6 +130,9 @@ class Lognormal(Family):
 
     sigma: float | Tensor = 0.1
     anchor: Anchor = "exp"
+
+    def __post_init__(self) -> None:
+        _require_positive("Lognormal(sigma)", self.sigma)
 
     def __call__(self, scores: Tensor, support: Support) -> NormalisedLognormal:
         """See `Family`."""
@@ -226,3 +233,9 @@ def _anchored(scores: Tensor, support: Support, anchor: Anchor) -> Tensor:
         normalised = support.log_softmax(scores)
         return support.fill_outside(normalised.masked_fill(torch.isneginf(normalised), 0.0), 0.0)
     raise ValueError(f"anchor must be 'exp' or 'softmax', got {anchor!r}")
+
+
+def _require_positive(name: str, value: float | Tensor) -> None:
+    """Of a plain number; a tensor may be a parameter that is learnt, whose values are not read here."""
+    if not isinstance(value, Tensor) and not 0.0 < value < math.inf:
+        raise ValueError(f"{name} must be positive and finite, got {value}")

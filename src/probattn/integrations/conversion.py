@@ -67,6 +67,7 @@ def make_stochastic(
 
     Raises:
         ValueError: If there is no attention that can be reached, or an argument does not fit the model.
+        TypeError: If this is no model, or an argument is of the wrong kind.
 
     Example:
         >>> import torch, probattn
@@ -77,6 +78,7 @@ def make_stochastic(
         >>> record.kl().shape, record.names
         (torch.Size([3]), ['layers.0.self_attn', 'layers.1.self_attn'])
     """
+    _require_module(model)
     if _is_pretrained(model):
         from probattn.integrations import transformers
 
@@ -111,7 +113,9 @@ def undo(model: Model) -> Model:
 
     Raises:
         ValueError: If there is nothing to undo.
+        TypeError: If this is no model.
     """
+    _require_module(model)
     if any("stochastic_forward" in module.__dict__ for module in model.modules()):
         from probattn.integrations import transformers
 
@@ -131,10 +135,20 @@ def load_stochastic(path: str | PathLike[str], *, prior: PriorRecipe | None = No
 
     Returns:
         The model, converted as it was, with the weights of its priors.
+
+    Raises:
+        FileNotFoundError: If there is no such folder.
+        ValueError: If the folder has no converted model, or not all weights of it, or `prior` was not asked for.
     """
     from probattn.integrations import transformers
 
     return transformers.load_stochastic(path, prior=prior, **kwargs)
+
+
+def _require_module(model: object) -> None:
+    if not isinstance(model, nn.Module):
+        hint = "; load it first, e.g. AutoModel.from_pretrained(...)" if isinstance(model, str | PathLike) else ""
+        raise TypeError(f"expected a model, that is an nn.Module, got {model!r}{hint}")
 
 
 def _refuse_wrapped(model: nn.Module) -> None:

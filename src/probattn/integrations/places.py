@@ -8,7 +8,7 @@ from typing import Literal
 
 from torch import nn
 
-__all__ = ["Kind", "Only", "Place", "check_heads", "choose", "kind_of", "number_places"]
+__all__ = ["Kind", "Only", "Place", "check_heads", "choose", "kind_of", "number_places", "whole_numbers"]
 
 Kind = Literal["self", "cross"]
 """Self-attention, or attention of a decoder to an encoder."""
@@ -87,6 +87,7 @@ def choose(places: Sequence[Place], layers: Iterable[int] | None, only: Only) ->
 
     Raises:
         ValueError: If nothing is left, or a number names no layer.
+        TypeError: If the layers are no numbers.
     """
     if only not in ("self", "cross", "all"):
         raise ValueError(f"only must be 'self', 'cross' or 'all', got {only!r}")
@@ -95,13 +96,28 @@ def choose(places: Sequence[Place], layers: Iterable[int] | None, only: Only) ->
         raise ValueError(f"the model has no {only}-attention, only {places[0].kind}-attention")
     if layers is None:
         return left
-    numbers = list(layers)
+    numbers = whole_numbers("layers", layers)
     depth = 1 + max(place.number for place in left)
-    wrong = [number for number in numbers if not (isinstance(number, int) and -depth <= number < depth)]
-    if wrong or not numbers:
+    if not numbers or not all(-depth <= number < depth for number in numbers):
         raise ValueError(f"layers must be numbers from {-depth} to {depth - 1}, at least one; got {numbers}")
     depths = Counter(_stack(place) for place in left)
     return [place for place in left if place.number in {n if n >= 0 else depths[_stack(place)] + n for n in numbers}]
+
+
+def whole_numbers(name: str, values: Iterable[int]) -> list[int]:
+    """Numbers of layers or heads as a list.
+
+    Args:
+        name: Of the argument.
+        values: What was given for it.
+
+    Raises:
+        TypeError: If it is no collection, or holds anything but whole numbers.
+    """
+    found = None if isinstance(values, str) or not isinstance(values, Iterable) else list(values)
+    if found is None or any(not isinstance(value, int) or isinstance(value, bool) for value in found):
+        raise TypeError(f"{name} must be a list of whole numbers, e.g. {name}=[0]; got {values!r}")
+    return found
 
 
 def check_heads(heads: Iterable[int] | None, places: Sequence[Place]) -> tuple[int, ...] | None:
@@ -109,10 +125,11 @@ def check_heads(heads: Iterable[int] | None, places: Sequence[Place]) -> tuple[i
 
     Raises:
         ValueError: If a number names no head of one of the places.
+        TypeError: If the heads are no numbers.
     """
     if heads is None:
         return None
-    numbers = sorted(set(heads))
+    numbers = sorted(set(whole_numbers("heads", heads)))
     fewest = min(place.num_heads for place in places)
     if not numbers or numbers[0] < 0 or numbers[-1] >= fewest:
         raise ValueError(f"heads must be numbers from 0 to {fewest - 1}, at least one; got {numbers}")

@@ -7,6 +7,9 @@ import warnings
 from collections.abc import Callable
 from typing import Literal
 
+import torch
+
+from probattn.core.support import Dense
 from probattn.distributions import (
     Categorical,
     Family,
@@ -15,6 +18,7 @@ from probattn.distributions import (
     LognormalPrior,
     PriorFamily,
     Weibull,
+    has_kl,
 )
 from probattn.integrations.places import Place
 from probattn.nn.conditionals import Conditional, KeyPrior, Uniform
@@ -57,7 +61,7 @@ def check_family(family: object, prior: object) -> None:
 
 
 def make_prior(recipe: PriorRecipe | None, family: Family, place: Place) -> Conditional | None:
-    """The prior of one place.
+    """The prior of one place, tried out on scores of zero, so that what does not fit is told before training.
 
     Args:
         recipe: See `PriorRecipe`. None: no prior, no KL.
@@ -65,11 +69,24 @@ def make_prior(recipe: PriorRecipe | None, family: Family, place: Place) -> Cond
         place: Where the prior is for.
 
     Raises:
-        ValueError: If the recipe has no meaning, or none for this family.
+        ValueError: If the recipe has no meaning, or none for this family, or there is no KL between the two.
         TypeError: If a function made something else than a prior.
     """
-    if recipe is None:
-        return None
+    scores, support = torch.zeros(1, place.num_heads, 1, 2, device="cpu"), Dense()  # (B, H, T, S)
+    posterior = family(scores, support)
+    made = None if recipe is None else _made(recipe, family, place)
+    prior_family = getattr(made, "family", None)
+    if isinstance(prior_family, PriorFamily):
+        prior = prior_family(scores, support)
+        if not has_kl(type(posterior), type(prior)):
+            raise ValueError(
+                f"there is no KL of {type(family).__name__} weights to a {type(prior_family).__name__}; pass "
+                "prior='contextual', which takes the one that fits, or register_kl for the two distributions"
+            )
+    return made
+
+
+def _made(recipe: PriorRecipe, family: Family, place: Place) -> Conditional:
     if isinstance(recipe, PriorFamily):
         return _key_prior(recipe, place)
     if recipe == "contextual":

@@ -1,5 +1,6 @@
 """What a conversion was asked for, as a record that a configuration file can hold."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Literal
@@ -50,6 +51,9 @@ class Settings:
             raise TypeError(
                 f"kl_weight must be a number or a schedule such as Linear(0, 1, steps=100), got {self.kl_weight!r}"
             )
+        first = float(self.kl_weight(0))
+        if not 0.0 <= first < math.inf:
+            raise ValueError(f"kl_weight must be finite and not negative, got {first} at step 0; 0 leaves the KL out")
         if self.kl_per not in ("weight", "example"):
             raise ValueError(f"kl_per must be 'weight' or 'example', got {self.kl_per!r}")
 
@@ -67,15 +71,24 @@ def from_plain(plain: Mapping[str, Any], *, prior: PriorRecipe | None = None) ->
         prior: The function that made the priors, where one did.
 
     Raises:
-        ValueError: If such a function is missing, or a class has a name that this release does not know.
+        ValueError: If such a function is missing or not wanted, a class has a name that this release does not know, or
+            this is no such result.
     """
+    known = [item.name for item in fields(Settings)]
+    if not isinstance(plain, Mapping) or not {"family", "prior"} <= set(plain) <= set(known):
+        raise ValueError(f"expected settings of a conversion, with the entries {', '.join(known)}, got {plain!r}")
     values = {name: _decode(value) for name, value in plain.items()}
     if values["prior"] == _FUNCTION:
         if prior is None:
             raise ValueError("the priors of this model were made by a function; pass it again, as prior=...")
         values["prior"] = prior
+    elif prior is not None:
+        raise ValueError(
+            f"this model was saved with the prior {values['prior']!r}, which is loaded with it; leave out prior=..., "
+            "or load the plain model with from_pretrained and convert it anew"
+        )
     for name in ("layers", "heads"):
-        values[name] = None if values[name] is None else tuple(values[name])
+        values[name] = None if values.get(name) is None else tuple(values[name])
     return Settings(**values)
 
 

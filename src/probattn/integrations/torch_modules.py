@@ -83,7 +83,7 @@ def make_stochastic(
     family = default_family() if family is None else family
     check_family(family, prior)
     found = _find(model)
-    chosen = choose(list(found), None if layers is None else list(layers), only)
+    chosen = choose(list(found), layers, only)
     converted: dict[nn.Module, ConvertedMultiheadAttention] = {}  # a module that stands in two places stays one
     for place in chosen:
         module = found[place]

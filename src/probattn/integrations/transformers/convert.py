@@ -8,7 +8,7 @@ from transformers import PreTrainedModel
 
 from probattn.core.schedules import Constant, Schedule
 from probattn.distributions import Family
-from probattn.integrations.places import Only, Place, check_heads, choose
+from probattn.integrations.places import Only, Place, check_heads, choose, whole_numbers
 from probattn.integrations.priors import PriorRecipe, check_family, default_family, make_prior
 from probattn.integrations.settings import KlUnit, Settings, to_plain
 from probattn.integrations.transformers.attention import CHILD, IMPLEMENTATION, StochasticAttention
@@ -38,8 +38,8 @@ def make_stochastic(
     settings = Settings(
         family=family,
         prior=prior,
-        layers=None if layers is None else tuple(layers),
-        heads=None if heads is None else tuple(heads),
+        layers=None if layers is None else tuple(whole_numbers("layers", layers)),
+        heads=None if heads is None else tuple(whole_numbers("heads", heads)),
         only=only,
         kl_weight=Constant(float(kl_weight)) if isinstance(kl_weight, int | float) else kl_weight,
         kl_per=kl_per,

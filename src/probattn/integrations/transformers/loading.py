@@ -1,6 +1,7 @@
 """Load a converted model that `save_pretrained` has written."""
 
 from os import PathLike
+from pathlib import Path
 from typing import Any, cast
 
 import transformers
@@ -31,8 +32,13 @@ def load_stochastic(
         **kwargs: For `from_pretrained`.
 
     Raises:
-        ValueError: If the folder has no converted model, or not all weights of it.
+        FileNotFoundError: If there is no such folder.
+        ValueError: If the folder has no converted model, or not all weights of it, or `prior` was not asked for.
+        TypeError: If `model_class` is no class of models.
     """
+    _require_folder(path)
+    if model_class is not None and not (isinstance(model_class, type) and issubclass(model_class, PreTrainedModel)):
+        raise TypeError(f"model_class must be a class of transformers' models, got {model_class!r}")
     config = AutoConfig.from_pretrained(path)
     plain = getattr(config, CONFIG_KEY, None)
     if plain is None:
@@ -49,6 +55,18 @@ def load_stochastic(
     model.__class__ = model_class
     set_kl_step(model, 0)  # models are built without storage first, and so was this number
     return cast(PreTrainedModel, model)
+
+
+def _require_folder(path: str | PathLike[str]) -> None:
+    """Tell a folder that is not there from a name on a hub, for which transformers would take it."""
+    folder = Path(path)
+    if folder.is_dir():
+        if not (folder / "config.json").is_file():
+            raise FileNotFoundError(f"{folder} has no config.json; name the folder that save_pretrained wrote")
+        return
+    can_be_a_name = isinstance(path, str) and not folder.is_absolute() and path[:1] not in "~." and path.count("/") < 2
+    if folder.exists() or not can_be_a_name:
+        raise FileNotFoundError(f"there is no folder {folder}; name the one that save_pretrained wrote")
 
 
 def _saved_class(names: list[str] | None) -> type[PreTrainedModel]:
