@@ -1,5 +1,6 @@
 """Predictions with uncertainty: what is drawn, that nothing else changes, and what is refused."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -275,7 +276,7 @@ def test_batches_of_different_shapes_are_joined(model: Classifier, x: Tensor) ->
     assert torch.equal(joined.p_value, torch.cat([part.p_value for part in parts]))
     with pytest.raises(ValueError, match="drawn in one way, got 2 ways in 2 predictions; join those with equal draws"):
         Prediction.join([parts[0], predict(model, x, draws=3)])
-    with pytest.raises(ValueError, match="got 0 ways in 0"):
+    with pytest.raises(ValueError, match="at least one prediction to join, got none"):
         Prediction.join([])
 
 
@@ -288,6 +289,10 @@ def test_abstaining(model: Classifier, x: Tensor) -> None:
     assert left_out == sorted(left_out, reverse=True) and left_out[0] == N and left_out[-1] == 0
     with pytest.raises(ValueError, match=r"each of 6 examples, got shape \(6, 3\); of a variance"):
         prediction.abstain(0.1, prediction.variance)
+    with pytest.raises(ValueError, match="a number as threshold, got NaN, which no uncertainty reaches"):
+        prediction.abstain(math.nan)
+    with pytest.raises(TypeError, match="uncertainty of every example as a tensor, got 0.3"):
+        prediction.abstain(0.1, 0.3)  # type: ignore[arg-type]
 
 
 # What is refused.
@@ -334,8 +339,58 @@ def test_nan_is_named(model: Classifier, x: Tensor) -> None:
         predict(model, x, output=lambda logits: logits + bad)
     with pytest.raises(ValueError, match="without NaN, got NaN for 1 of 6"):
         draw_outputs(model, x, output=lambda logits: (logits + bad)[:, 0])
-    with pytest.raises(ValueError, match="probs without NaN"):
-        predict(model, x, output=lambda logits: logits.masked_fill(bad.isnan(), torch.inf))
+
+
+@pytest.mark.parametrize("value", [torch.inf, -torch.inf])
+def test_infinite_logits_are_named(model: Classifier, x: Tensor, value: float) -> None:
+    is_bad = torch.zeros(N, 1, dtype=torch.bool)
+    is_bad[2] = True
+    with pytest.raises(ValueError, match="logits with a finite maximum, got infinite ones for 1 of 6 examples; look"):
+        predict(model, x, output=lambda logits: logits.masked_fill(is_bad, value))
+    one = torch.tensor([False, True, False])  # a class that is impossible is fine
+    prediction = predict(model, x, output=lambda logits: logits.masked_fill(is_bad & one, -torch.inf))
+    assert prediction.probabilities[2, 1] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("draws", 2.5), ("draws", "20"), ("seed", None), ("seed", 1.5), ("batch_size", 2.0)]
+)
+def test_numbers_that_are_not_whole_are_refused(model: Classifier, x: Tensor, name: str, value: Any) -> None:
+    with pytest.raises(TypeError, match=rf"expected a whole number as {name}, got {value!r}"):
+        predict(model, x, **{name: value})
+
+
+def test_what_is_no_model_and_no_function_is_refused(model: Classifier, x: Tensor) -> None:
+    with pytest.raises(TypeError, match="expected a model, that is an nn.Module, got str"):
+        predict("bert", x)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="expected a function as output, .*, got 'logits'"):
+        predict(model, x, output="logits")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "kind"),
+    [
+        ("a sentence", "str of str"),
+        (["a sentence", "another"], "list of str"),
+        ([[1, 2], [3, 4]], "list of int"),
+        ({"input_ids": [[1, 2], [3, 4]]}, "dict of int"),
+        ({"input_ids": torch.zeros(2, 3).numpy()}, "dict of ndarray"),
+    ],
+)
+@pytest.mark.parametrize("batch_size", [None, 1])
+def test_inputs_that_are_no_tensors_are_refused(
+    model: Classifier, inputs: Any, kind: str, batch_size: int | None
+) -> None:
+    with pytest.raises(TypeError, match=f'tensors as inputs, got {kind}; use .* return_tensors="pt"'):
+        predict(model, inputs, batch_size=batch_size)
+
+
+def test_a_model_that_takes_text_gets_it_in_a_tuple(x: Tensor) -> None:
+    class Reader(Classifier):
+        def forward(self, sentences: list[str]) -> Tensor:
+            return super().forward(x[: len(sentences)])
+
+    assert predict(Reader(), (["a", "b"],)).probabilities.shape == (2, C)
 
 
 @pytest.mark.parametrize("inputs", [torch.zeros(0, T, E), {"x": torch.zeros(0, T, E)}, (), {}])

@@ -6,6 +6,7 @@ both. What the runs have in common is computed once (`probattn.nn.shared_prefix`
 Sizes: K draws, N examples, C classes.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -84,9 +85,14 @@ class Prediction:
             (N) bool.
 
         Raises:
-            ValueError: If there is not one uncertainty for each example.
+            ValueError: If there is not one uncertainty for each example, or the threshold is NaN.
+            TypeError: If the uncertainty is no tensor.
         """
         uncertainty = self.p_value if uncertainty is None else uncertainty
+        if not isinstance(uncertainty, Tensor):
+            raise TypeError(f"expected the uncertainty of every example as a tensor, got {uncertainty!r}")
+        if math.isnan(threshold):
+            raise ValueError("expected a number as threshold, got NaN, which no uncertainty reaches")
         if uncertainty.shape != self.predictive_entropy.shape:
             raise ValueError(
                 f"expected an uncertainty for each of {len(self.probabilities)} examples, got shape "
@@ -101,6 +107,8 @@ class Prediction:
         Raises:
             ValueError: If there are none, or they were drawn in different ways.
         """
+        if not parts:
+            raise ValueError("expected at least one prediction to join, got none; were there no batches?")
         ways = {(one.num_draws, one.has_noise, one.has_dropout, one.draws is None) for one in parts}
         if len(ways) != 1:
             raise ValueError(
@@ -172,7 +180,7 @@ def predict(
 
     Raises:
         ValueError: If nothing in the model can be drawn, there is no example, or the logits have NaN or another shape.
-        TypeError: If the logits are not found.
+        TypeError: If the logits are not found, or an argument is of the wrong kind, such as text for tensors.
 
     Example:
         >>> import probattn
@@ -190,6 +198,13 @@ def predict(
             raise ValueError(
                 f"expected logits of shape (N, C) with two classes or more, got {tuple(logits.shape[1:])}; choose them "
                 "with output=, e.g. those of one position; for other outputs than classes use draw_outputs"
+            )
+        highest = logits.max(dim=-1).values
+        if highest.isinf().any():
+            is_bad = highest.isinf().any(dim=0)
+            raise ValueError(
+                f"expected logits with a finite maximum, got infinite ones for {int(is_bad.sum())} of {len(is_bad)} "
+                "examples; look for an overflow in the model, or an example with no class left"
             )
         probs = logits.double().softmax(dim=-1)
         return Prediction(

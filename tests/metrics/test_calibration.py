@@ -198,6 +198,10 @@ def test_bad_probabilities_are_refused(measure) -> None:  # type: ignore[no-unty
     probs, labels = torch.tensor([[0.5, 0.5], [0.9, 0.1]]), torch.tensor([0, 1])
     with pytest.raises(ValueError, match="shape \\(N, C\\), none of them 0, got \\(1, 2, 2\\); average K draws"):
         measure(probs.unsqueeze(0), labels)
+    with pytest.raises(TypeError, match="expected labels as a tensor, got list; torch.as_tensor"):
+        measure(probs, labels.tolist())
+    with pytest.raises(TypeError, match="expected probs as a tensor, got ndarray"):
+        measure(probs.numpy(), labels)
     with pytest.raises(ValueError, match="without NaN, got 4"):
         measure(probs * math.nan, labels)
     with pytest.raises(ValueError, match="got sums from 0.5 to 0.5; scores.softmax"):

@@ -179,6 +179,10 @@ def test_pavpu_is_linear_in_the_accuracy(flags: list[bool], seed: int) -> None:
 
 
 def test_pavpu_refuses_percentages_and_certainties_that_are_no_booleans() -> None:
+    with pytest.raises(TypeError, match="expected accuracy as a tensor, got list; torch.as_tensor"):
+        pavpu([1.0, 0.0], torch.tensor([True, False]))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="expected is_certain as a tensor, got list"):
+        pavpu(torch.tensor([1.0, 0.0]), [True, False])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="accuracy between 0 and 1, got 0 to 70; divide percentages by 100"):
         pavpu(torch.tensor([0.0, 70.0]), torch.tensor([True, True]))
     with pytest.raises(ValueError, match="expected is_certain as 2 booleans, .* got torch.float32 of shape"):

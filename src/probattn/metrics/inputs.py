@@ -38,6 +38,7 @@ def require_log_probs(log_probs: Tensor) -> None:
 
 def require_labels(labels: Tensor, predictions: Tensor) -> None:
     """Refuse anything but N whole numbers from 0 to C - 1, for N and C of the predictions (N, C)."""
+    _require_tensor("labels", labels)
     examples, classes = predictions.shape
     if labels.shape != (examples,) or labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         raise ValueError(
@@ -60,6 +61,7 @@ def require_per_example(name: str, values: Tensor) -> None:
 
 def require_flags(name: str, flags: Tensor, *, examples: int) -> None:
     """Refuse anything but booleans, (N)."""
+    _require_tensor(name, flags)
     if flags.shape != (examples,) or flags.dtype != torch.bool:
         raise ValueError(
             f"expected {name} as {examples} booleans, one for each example, got {flags.dtype} of shape "
@@ -67,7 +69,13 @@ def require_flags(name: str, flags: Tensor, *, examples: int) -> None:
         )
 
 
+def _require_tensor(name: str, values: object) -> None:
+    if not isinstance(values, Tensor):
+        raise TypeError(f"expected {name} as a tensor, got {type(values).__name__}; torch.as_tensor(...) makes one")
+
+
 def _require_axes(name: str, tensor: Tensor, axes: str, *, hint: str) -> None:
+    _require_tensor(name, tensor)
     if tensor.dim() != len(axes) or tensor.numel() == 0:
         raise ValueError(
             f"expected {name} of shape ({', '.join(axes)}), none of them 0, got {tuple(tensor.shape)}; {hint}"

@@ -6,6 +6,7 @@ Sizes: K draws, N examples.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, TypeVar
 
 import torch
@@ -44,6 +45,10 @@ class Drawing:
 
     def __post_init__(self) -> None:
         name = type(self.model).__name__
+        if not isinstance(self.model, nn.Module):
+            raise TypeError(f"expected a model, that is an nn.Module, got {name}")
+        for argument, value in (("draws", self.draws), ("seed", self.seed)):
+            _require_whole(argument, value)
         if self.is_random and self.draws < 2:
             raise ValueError(f"expected at least 2 draws, got {self.draws}; one draw has no spread, 20 are usual")
         if self.noise and not any(_can_draw(module) for module in self.model.modules()):
@@ -75,6 +80,8 @@ class Drawing:
         Returns:
             What was made, batch by batch.
         """
+        if not callable(output):
+            raise TypeError(f"expected a function as output, e.g. output=lambda outputs: outputs[0], got {output!r}")
         gpus = gpu_indices(self.model)
         with (
             torch.inference_mode(False),  # its tensors do not tell whether they were written to
@@ -111,6 +118,7 @@ class _Arguments:
     @classmethod
     def of(cls, inputs: Any) -> "_Arguments":
         """From a tensor, positional arguments or keyword arguments."""
+        _require_tensors(inputs)
         if isinstance(inputs, Mapping):
             found = cls((), dict(inputs))
         else:
@@ -137,6 +145,7 @@ def _batches(inputs: Any, batch_size: int | None) -> Iterator[tuple[int, _Argume
     if batch_size is None:
         yield 0, arguments
         return
+    _require_whole("batch_size", batch_size)
     if batch_size < 1:
         raise ValueError(f"expected a batch_size of at least 1, got {batch_size}; None runs all examples at once")
     lengths = {tensor.shape[0] if tensor.dim() else 0 for tensor in arguments.tensors}
@@ -179,6 +188,28 @@ def _seed_generators(seed: int, gpus: Sequence[int]) -> None:
     torch.default_generator.manual_seed(seed)
     for index in gpus:
         torch.cuda.default_generators[index].manual_seed(seed)
+
+
+def _require_whole(name: str, value: object) -> None:
+    if not isinstance(value, Integral) or isinstance(value, bool):  # numpy's whole numbers are among them
+        raise TypeError(f"expected a whole number as {name}, got {value!r}")
+
+
+def _require_tensors(inputs: Any) -> None:
+    """Refuse text, lists and arrays in the place of tensors, which a model would refuse with a riddle.
+
+    A model that takes text itself gets it in a tuple or a mapping; a list stands for positional arguments.
+    """
+    leaves = pytree.tree_leaves(dict(inputs) if isinstance(inputs, Mapping) else inputs)
+    if not leaves or any(isinstance(leaf, Tensor) for leaf in leaves):
+        return
+    strange = next((leaf for leaf in leaves if type(leaf).__module__ == "numpy" or isinstance(leaf, int | float)), None)
+    if strange is not None or isinstance(inputs, str | list):
+        kind = type(leaves[0] if strange is None else strange).__name__
+        raise TypeError(
+            f"expected tensors as inputs, got {type(inputs).__name__} of {kind}; use torch.tensor(...), or of a "
+            'tokenizer tokenizer(..., padding=True, return_tensors="pt")'
+        )
 
 
 def _require_numbers(outputs: Tensor, number: int) -> None:
