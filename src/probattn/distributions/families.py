@@ -237,5 +237,5 @@ def _anchored(scores: Tensor, support: Support, anchor: Anchor) -> Tensor:
 
 def _require_positive(name: str, value: float | Tensor) -> None:
     """Of a plain number; a tensor may be a parameter that is learnt, whose values are not read here."""
-    if not isinstance(value, Tensor) and not 0.0 < value < math.inf:
+    if isinstance(value, int | float) and not 0.0 < value < math.inf:
         raise ValueError(f"{name} must be positive and finite, got {value}")
