@@ -161,6 +161,7 @@ def test_span_scores_by_hand() -> None:
     assert numbers["nll"] == pytest.approx(-math.log(0.9 * 0.8 * 0.2) / 3) and numbers["answerable"] == 0.75
     assert numbers["ece"] == pytest.approx((0.1 + 0.2 + 0.3 + 0.6) / 4) and numbers["confidence"] == pytest.approx(0.65)
     assert numbers["confidence_auroc"] == 1.0 == numbers["entropy_auroc"]
+    assert numbers["confidence_aupr"] == 1.0 == numbers["entropy_aupr"]
     assert numbers["risk_area"] == pytest.approx((0 + 0 + 1 / 3 + 2 / 4) / 4)
     assert "pavpu" not in numbers
     drawn = [replace(two, top_two=two.top_two.repeat(3, 1), mutual_information=0.1) for two in predictions]

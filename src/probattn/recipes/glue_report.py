@@ -24,11 +24,12 @@ _CALIBRATION = (
 )
 _UNCERTAINTY = (
     "The mean over draws; 'on' says what was random: nothing, dropout masks, attention noise, or both, on the same "
-    "examples. AUROC: how well predictive entropy, mutual information or the spread of scores tells wrong from right "
-    "predictions; risk area: mean share of errors over all coverages, in percent, lower is better; a score is wrong if "
-    "it is off by more than one point, an answer if it is no exact match. PAvPU: share of predictions that are right "
-    "and certain, or wrong and uncertain; certain means p < 0.05 in a t-test of the two best classes or spans, with "
-    "independent samples as in the paper, or paired as in its code."
+    "examples. AUROC, AUPR: how well predictive entropy, mutual information or the spread of scores tells wrong from "
+    "right predictions (AUPR of chance is the share of wrong ones); risk area: mean share of errors over all "
+    "coverages, in percent, lower is better; a score is wrong if it is off by more than one point, an answer "
+    "if it is no exact match. PAvPU: share of predictions that are right and certain, or wrong and uncertain; certain "
+    "means p < 0.05 in a t-test of the two best classes or spans, with independent samples as in the paper, or paired "
+    "as in its code."
 )
 _KL = (
     "Nats per attention weight, and the norm of the weighted KL's gradient over that of the likelihood, on the "

@@ -49,13 +49,15 @@ def class_scores(prediction: Prediction, labels: Tensor, temperature: float | No
     """
     is_wrong = prediction.labels != labels
     log_probs = log_probabilities(prediction)
+    found = error_detection(prediction.predictive_entropy, is_wrong)
     numbers = {
         "accuracy": float((~is_wrong).double().mean()),
         "nll": mean_nll(log_probs, labels),
         "brier": brier_score(prediction.probabilities, labels),
         "ece": expected_calibration_error(prediction.probabilities, labels),
         "entropy": float(prediction.predictive_entropy.mean()),
-        "entropy_auroc": error_detection(prediction.predictive_entropy, is_wrong).auroc,
+        "entropy_auroc": found.auroc,
+        "entropy_aupr": found.aupr,
         "risk_area": risk_coverage(prediction.predictive_entropy, is_wrong).area,
     }
     if prediction.probabilities.shape[-1] == 2:
@@ -110,9 +112,11 @@ def score_scores(draws: Tensor, targets: Tensor, noise_variance: float) -> dict[
     }
     if float(spread.max()) > ROUNDING:
         is_wrong = errors.abs() > LARGE_ERROR
+        found = error_detection(spread, is_wrong)
         numbers |= {
             "spread": float(spread.sqrt().mean()),
-            "spread_auroc": error_detection(spread, is_wrong).auroc,
+            "spread_auroc": found.auroc,
+            "spread_aupr": found.aupr,
             "risk_area": risk_coverage(spread, is_wrong).area,
         }
     return numbers

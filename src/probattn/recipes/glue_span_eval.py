@@ -103,6 +103,7 @@ def span_scores(
     is_wrong = matches < 1.0
     confidence = torch.tensor([one.confidence for one in predictions], dtype=torch.float64)
     entropy = torch.tensor([one.entropy for one in predictions], dtype=torch.float64)
+    by_entropy, by_confidence = error_detection(entropy, is_wrong), error_detection(1.0 - confidence, is_wrong)
     golds = [one.gold for one in predictions if one.gold is not None]
     least = torch.finfo(torch.float64).tiny
     numbers = {
@@ -113,8 +114,10 @@ def span_scores(
         "confidence": float(confidence.mean()),
         "ece": _calibration_error(confidence, ~is_wrong),
         "entropy": float(entropy.mean()),
-        "entropy_auroc": error_detection(entropy, is_wrong).auroc,
-        "confidence_auroc": error_detection(1.0 - confidence, is_wrong).auroc,
+        "entropy_auroc": by_entropy.auroc,
+        "entropy_aupr": by_entropy.aupr,
+        "confidence_auroc": by_confidence.auroc,
+        "confidence_aupr": by_confidence.aupr,
         "risk_area": risk_coverage(1.0 - confidence, is_wrong).area,
     }
     return numbers | (_of_draws(predictions, is_wrong) if len(predictions[0].top_two) > 1 else {})

@@ -40,6 +40,7 @@ _PERCENT = frozenset(
         "entropy_auroc",
         "spread_auroc",
     }
+    | {"confidence_aupr", "entropy_aupr", "spread_aupr"}
     | {"confidence_auroc", "mutual_information_auroc", "pavpu", "paired_pavpu", "risk_area"}
 )
 _TITLES = {
@@ -56,9 +57,12 @@ _TITLES = {
     "scaled_nll": "scaled NLL",
     "scaled_ece": "scaled ECE",
     "confidence_auroc": "AUROC confidence",
+    "confidence_aupr": "AUPR confidence",
     "entropy_auroc": "AUROC entropy",
+    "entropy_aupr": "AUPR entropy",
     "mutual_information_auroc": "AUROC MI",
     "spread_auroc": "AUROC spread",
+    "spread_aupr": "AUPR spread",
     "risk_area": "risk area",
     "mutual_information": "mutual inf.",
     "spread": "spread",
