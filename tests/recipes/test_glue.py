@@ -1,10 +1,15 @@
 """Fine-tuning as a recipe: rows, matched seeds, the KL's gradient, evaluation, a comparison; on generated data."""
 
 import importlib.util
+import json
 import math
+import subprocess
 import sys
+import time
+from collections.abc import Sequence, Sized
 from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import torch
@@ -16,7 +21,7 @@ from probattn.predict import Prediction
 from probattn.recipes import glue_search
 from probattn.recipes.comparison import Comparison, compare
 from probattn.recipes.glue import RECIPE, _modes, _prepared
-from probattn.recipes.glue_eval import _drawn
+from probattn.recipes.glue_eval import _drawn, evaluate
 from probattn.recipes.glue_model import build_model, load_tokenizer, minilm_folder
 from probattn.recipes.glue_report import write_report
 from probattn.recipes.glue_scores import class_scores, score_scores
@@ -29,7 +34,7 @@ from probattn.recipes.glue_settings import (
 )
 from probattn.recipes.glue_tables import kl_table, main_table, uncertainty_table
 from probattn.recipes.glue_tasks import SentenceKind
-from probattn.recipes.glue_training import GlueTraining
+from probattn.recipes.glue_training import GlueTraining, _groups
 from probattn.recipes.recipe import Run
 from probattn.recipes.results import RowResult
 from probattn.recipes.trials import Trial
@@ -163,6 +168,41 @@ def test_draws_are_made_for_the_same_examples_of_every_condition() -> None:
     assert len(set(_drawn(100, 10))) == 10 and _drawn(100, 10) == _drawn(100, 10) != list(range(10))
 
 
+def test_plain_is_mean_where_draws_are_made_for_everything() -> None:
+    class Counting:
+        asked: ClassVar[list[tuple[int, bool, bool]]] = []
+
+        def calibrate(self, valid: Sized) -> dict[str, float]:
+            return {}
+
+        def numbers(self, split: Sized, places: Sequence[int], *, noise: bool, dropout: bool) -> dict[str, float]:
+            self.asked.append((len(places), noise, dropout))
+            return {"number": float(len(self.asked))}
+
+    evaluator, split = Counting(), range(5)
+    found = evaluate(evaluator, split, {"clean": split}, modes=["plain", "dropout"], max_drawn=None)
+    assert evaluator.asked == [(5, False, False), (5, False, True)]  # one pass over the plug-in predictions, not two
+    assert found == {"clean/mean/number": 1.0, "clean/plain/number": 1.0, "clean/dropout/number": 2.0}
+    found = evaluate(evaluator, split, {"clean": split}, modes=["plain"], max_drawn=3)
+    assert evaluator.asked[2:] == [(5, False, False), (3, False, False)] and found["clean/plain/number"] == 4.0
+
+
+def test_the_fused_optimiser_is_adamw() -> None:
+    """Torch's plain AdamW as the oracle, from the same weights, batches and noise."""
+    weights = []
+    for is_plain in (False, True):
+        training = training_of("wc", **{"optimiser.epochs": 2})
+        assert training.optimizer.defaults["fused"]
+        if is_plain:
+            groups = _groups(training.model, training.settings.optimiser.weight_decay)
+            training.optimizer = torch.optim.AdamW(groups, lr=training.settings.optimiser.learning_rate)
+            training.schedule = torch.optim.lr_scheduler.LambdaLR(training.optimizer, training._rate)
+        for epoch in range(2):
+            training.run_epoch(epoch)
+        weights.append(torch.cat([parameter.detach().flatten() for parameter in training.model.parameters()]))
+    assert training.step == 6 and torch.allclose(*weights, atol=1e-6)
+
+
 def prediction_of(probs: torch.Tensor) -> Prediction:
     zeros = torch.zeros(len(probs), dtype=torch.float64)
     entropy = -(probs * probs.log()).sum(dim=-1)
@@ -177,7 +217,9 @@ def test_class_scores_by_hand() -> None:
     assert numbers["f1"] == pytest.approx(2 / 3)  # 1 true, 1 false, 0 missed
     assert numbers["matthews"] == pytest.approx(2 / math.sqrt(2 * 1 * 3 * 2))
     assert numbers["nll"] == pytest.approx(-math.log(0.9 * 0.8 * 0.4 * 0.7) / 4) == pytest.approx(numbers["scaled_nll"])
-    assert numbers["entropy_auroc"] == 1.0  # the only error is the least certain one
+    assert numbers["entropy_auroc"] == 1.0 == numbers["entropy_aupr"]  # the only error is the least certain one
+    third = class_scores(prediction_of(probs), torch.tensor([0, 0, 1, 0]))
+    assert third["entropy_aupr"] == pytest.approx(1 / 3)  # the error comes after two that are less certain, but right
     assert numbers["risk_area"] == pytest.approx(0.25 / 4)
     assert "pavpu" not in numbers
 
@@ -189,7 +231,8 @@ def test_scores_of_scores_by_hand() -> None:
     assert exact["nll"] == pytest.approx(0.5 * math.log(2.0 * math.pi))
     draws = torch.stack([targets, targets + torch.tensor([0.0, 0.1, 0.0, 4.0])])  # the last is off by 2, and unsure
     numbers = score_scores(draws, targets, 1.0)
-    assert numbers["spread_auroc"] == 1.0 and numbers["mse"] == pytest.approx((0.05**2 + 2.0**2) / 4)
+    assert numbers["spread_auroc"] == 1.0 == numbers["spread_aupr"]
+    assert numbers["mse"] == pytest.approx((0.05**2 + 2.0**2) / 4)
     assert "spread" not in exact
 
 
@@ -211,6 +254,30 @@ def test_a_comparison_writes_tables_and_goes_on(tmp_path: Path, capsys: pytest.C
     assert "2 of 2 results were there already" in capsys.readouterr().out
     assert (tmp_path / "wc.json").read_text() == before
     assert '"corrupted/both/pavpu"' in before and '"kl_gradient"' in before and '"Pathwise(num_samples=1)"' in before
+
+
+@pytest.mark.recipe
+def test_a_comparison_that_was_killed_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Finished seeds are in the row's file as they come, so that a kill loses the running one only."""
+    words = ["compare", "glue", "--rows", "soft", "--num_seeds", "2", "--workers", "1", "--output", str(tmp_path)]
+    overrides = {key: str(value) for key, value in {**SMALL, "optimiser.epochs": 20}.items()}
+    words += ["--set", *(f"{key}={value}" for key, value in overrides.items())]
+    command = subprocess.Popen([sys.executable, "-m", "probattn", *words], stdout=subprocess.DEVNULL)
+    path = tmp_path / "soft.json"
+    try:
+        while not path.exists() and command.poll() is None:
+            time.sleep(0.05)
+    finally:
+        command.kill()
+        command.wait()
+    finished = json.loads(path.read_text())
+    assert [one["result"]["seed"] for one in finished] == [0]
+    assert not (tmp_path / "table.md").exists()
+    compare(Comparison(RECIPE, ["soft"], 2, None, overrides, tmp_path), workers=1)
+    assert "1 of 2 results were there already" in capsys.readouterr().out
+    stored = json.loads(path.read_text())
+    assert stored[:1] == finished and [one["result"]["seed"] for one in stored] == [0, 1]
+    assert (tmp_path / "table.md").exists()
 
 
 def test_differences_are_paired_by_seed(tmp_path: Path) -> None:

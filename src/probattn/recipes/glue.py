@@ -24,6 +24,7 @@ from probattn.recipes.glue_settings import EncoderSettings, GlueSettings, TaskSe
 from probattn.recipes.glue_tasks import Kind, Preparation, Splits, load_task
 from probattn.recipes.recipe import Recipe, Run
 from probattn.recipes.results import RowResult
+from probattn.training.memory import keep_freed_memory
 
 
 def train(run: Run) -> RowResult:
@@ -31,6 +32,7 @@ def train(run: Run) -> RowResult:
     from probattn.recipes.glue_training import GlueTraining  # imports transformers, which `probattn ls` can do without
 
     settings: GlueSettings = run.settings
+    keep_freed_memory()
     task, splits = _prepared(settings.task, settings.encoder, settings.evaluation.corruption)
     model = build_model(settings, task.head)
     training = GlueTraining(settings, model, train=splits.train)
