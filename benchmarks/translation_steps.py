@@ -20,8 +20,18 @@ from probattn.recipes.translation_settings import TranslationSettings
 __all__ = ["ENUMERATED", "TrainingStep", "row_settings", "training_steps", "typical_batch"]
 
 ENUMERATED = ("marginal", "variational-enum", "hard-enum")
-SAMPLED = ("hard-sample", "variational-sample")
-CONTINUOUS = ("bayesian-wc", "relaxed-dirichlet")
+SAMPLED = ("hard-sample", "variational-sample", "wake-sleep")
+CONTINUOUS = (
+    "bayesian-wc",
+    "relaxed-dirichlet",
+    "relaxed-lognormal",
+    "gumbel",
+    "bayesian-no-kl",
+    "bayesian-wf",
+    "bayesian-lf",
+    "bayesian-lc",
+    "bayesian-wc-feeds-state",
+)
 
 # Annealed KL weights have reached their end by then.
 _UPDATE = 100_000

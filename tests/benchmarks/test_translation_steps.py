@@ -10,7 +10,7 @@ from torch import Tensor
 import probattn.models.recurrence
 from benchmarks.translation_steps import TrainingStep, row_settings, training_steps, typical_batch
 from probattn.kernels import latent_cross_entropy
-from probattn.recipes.translation import TranslationTask
+from probattn.recipes.translation import RECIPE, TranslationTask
 from probattn.recipes.translation_data import load_corpus
 
 SIGMA = 3.0
@@ -45,6 +45,12 @@ def test_steps(steps: dict[str, TrainingStep], monkeypatch: pytest.MonkeyPatch) 
     log_weight, credit = sharp._weights_and_credit()
     assert float(log_weight.std(dim=0).mean()) == pytest.approx(SIGMA, rel=0.3)  # dropout moves it
     torch.testing.assert_close(credit.sum(dim=0), torch.ones(credit.shape[1]))
+
+
+def test_every_row_is_timed(steps: dict[str, TrainingStep]) -> None:
+    assert {name for name in steps if "," not in name} == set(RECIPE.rows)
+    for name in ("wake-sleep", "gumbel", "relaxed-lognormal", "bayesian-lc", "bayesian-wc-feeds-state"):
+        steps[name]()
 
 
 def test_updates_change_nothing(steps: dict[str, TrainingStep]) -> None:
