@@ -26,3 +26,9 @@ def test_sentences_keep_their_lines() -> None:
 def test_page_loads_nothing() -> None:
     page = render_page("t", "l", [Section("h", "t", "<svg></svg>")])
     assert not re.search(r'(src|href)\s*=\s*"', page) and "@import" not in page and "url(" not in page
+
+
+def test_sentences_are_set_as_text() -> None:
+    """Numbers stand to the right on one line; sentences to the left, and they are wrapped."""
+    style = render_page("t", "l", [])
+    assert re.search(r"table\.text td \{[^}]*text-align: left;[^}]*white-space: normal", style)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from probattn.recipes.paired import paired_differences
-from probattn.recipes.results import RowResult, summarise
+from probattn.recipes.results import RowResult, Summary, summarise
 from probattn.viz import (
     Section,
     bar_plot,
@@ -27,11 +27,19 @@ class Column:
         metric: Name in the results.
         title: Column title.
         best: "low", "high", or "" where neither is better.
+        ceiling: Larger values are shown as being above it; None for no ceiling.
     """
 
     metric: str
     title: str
     best: str = ""
+    ceiling: float | None = None
+
+    def cell(self, value: Summary | None) -> str:
+        """A value of this column as text."""
+        if value is None:
+            return "-"
+        return str(value) if self.ceiling is None or value.mean <= self.ceiling else f"> {self.ceiling:,.0f}"
 
 
 _KINDS = {"test_nll": "NLL is", "ppl_kind": "ppl is"}
@@ -67,22 +75,23 @@ def render_markdown(results: Sequence[RowResult], columns: Sequence[Column] = CO
 
 
 def table_cells(
-    results: Sequence[RowResult], columns: Sequence[Column]
+    results: Sequence[RowResult], columns: Sequence[Column], *, has_kinds: bool = True
 ) -> tuple[list[str], list[list[str]], list[tuple[int, int]]]:
     """Header, rows and the (row, column) places of the best values of a table.
 
-    Where results say how their test likelihood was computed, the second column does.
+    Where results say how their test likelihood was computed, the second column does, unless `has_kinds` is false.
     """
     names = list(dict.fromkeys(result.row for result in results))
     first = {result.row: result for result in reversed(results)}
-    kinds = [(key, title) for key, title in _KINDS.items() if any(key in result.facts for result in results)]
+    stated = {key for result in results for key in result.facts} if has_kinds else set()
+    kinds = [(key, title) for key, title in _KINDS.items() if key in stated]
     header = ["row", *(title for _, title in kinds), *(column.title for column in columns)]
     rows = [[name, *(str(first[name].facts.get(key, "")) for key, _ in kinds)] for name in names]
     best = []
     for j, column in enumerate(columns, start=len(rows[0])):
         values = summarise(results, column.metric)
         for row, name in zip(rows, names, strict=True):
-            row.append(str(values[name]) if name in values else "-")
+            row.append(column.cell(values.get(name)))
         if column.best and values:
             pick = min if column.best == "low" else max
             winner = pick(values, key=lambda name: values[name].mean)

@@ -51,7 +51,8 @@ class Summary:
             return f"{self.mean:,.0f}" + (f" ± {self.spread:,.0f}" if self.spread > 0.0 else "")
         if self.count == 1:
             return f"{self.mean:.3g}"
-        return f"{self.mean:.3g} ± {self.spread:.1g}"
+        spread = f"{self.spread:.1g}" if self.spread < 9.5 else f"{self.spread:.0f}"  # not 2e+01
+        return f"{self.mean:.3g} ± {spread}"
 
 
 def summarise(results: Sequence[RowResult], metric: str) -> Mapping[str, Summary]:

@@ -3,8 +3,9 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from probattn.recipes.report import Column, render_markdown, table_cells
+from probattn.recipes.report import Column, as_markdown, table_cells
 from probattn.recipes.results import RowResult, summarise
+from probattn.recipes.translation_claims import CLAIMS_HEADER, claim_lines
 from probattn.viz import (
     AlignmentPicture,
     Section,
@@ -19,7 +20,7 @@ from probattn.viz import (
 COLUMNS = (
     Column("ppl", "test ppl", "low"),
     Column("iw_ppl", "iw_ppl"),
-    Column("elbo_ppl", "elbo_ppl"),
+    Column("elbo_ppl", "elbo_ppl", ceiling=1e6),
     Column("bleu", "BLEU", "high"),
     Column("chrf", "chrF", "high"),
     Column("entropy", "entropy p"),
@@ -33,16 +34,34 @@ COLUMNS = (
     Column("train_seconds", "seconds"),
 )
 
+_OF_ALIGNMENT = (
+    "entropy",
+    "posterior_entropy",
+    "aer",
+    "posterior_aer",
+    "exact_aer",
+    "parameters",
+    "train_seconds",
+)
+"""Metrics of the second table; a single one would be too wide for a page and for a terminal."""
 _LATENT = ("marginal", "variational-enum", "variational-sample", "variational-topk", "hard-enum", "hard-sample")
-_TABLE_TEXT = (
+_QUALITY_TEXT = (
     "Perplexities count end-of-sentence tokens. 'ppl is' says how the predictive distribution of 'test ppl' was "
     "formed: exactly over all alignments, with plug-in weights, or as a mixture over draws. 'elbo_ppl' counts the "
     "whole KL; with 'iw_ppl' (20 draws of q) it bounds an exact 'test ppl' from above. For Bayesian rows, which "
-    "train with a small KL weight, it bounds another quantity than the plug-in 'test ppl'. AER is the alignment "
-    "error rate against gold links: p is the prior, which decoding sees; q the inference network, which has seen "
-    "the target; 'exact' the prior weighed by how well each position explains the word. 'KL gradient' is the norm "
+    "train with a small KL weight, it bounds another quantity than the plug-in 'test ppl'. 'KL gradient' is the norm "
     "of the weighted KL's gradient over the likelihood's when it was last measured; '-' where there is no KL "
-    "beside the likelihood."
+    "beside the likelihood. The best of a column is in bold."
+)
+_ALIGNMENT_TEXT = (
+    "Entropy of the weights in nats, low where attention is peaked. AER is the alignment error rate against gold "
+    "links, where a corpus has them. p is the prior, which decoding sees; q the inference network, which has seen the "
+    "target; 'exact' the prior weighed by how well each position explains the word. Seconds are of training."
+)
+_CLAIMS_TEXT = (
+    "What Deng et al. 2018 and BAM 2020 report on IWSLT14 with larger networks, and what became of it here. Signs, "
+    "ratios and orders are compared, not scores. A verdict needs a difference of two standard errors over seeds; one "
+    "seed shows a sign and no more."
 )
 
 
@@ -50,27 +69,63 @@ def write_report(task: str, results: Sequence[RowResult], output: Path) -> str:
     """Write `report.html` and `table.md`; return the table and where the report is, for the terminal."""
     measured = {name for result in results for name in result.metrics}
     columns = [column for column in COLUMNS if column.metric in measured]
-    text = render_markdown(results, columns)
+    quality = table_cells(results, [column for column in columns if column.metric not in _OF_ALIGNMENT])
+    chosen = [column for column in columns if column.metric in _OF_ALIGNMENT]
+    alignment = table_cells(results, chosen, has_kinds=False)
+    text = "\n".join(as_markdown(header, rows) for header, rows, _ in (quality, alignment))
     output.mkdir(parents=True, exist_ok=True)
     (output / "table.md").write_text(text)
     facts = results[0].facts
     seeds = sorted({result.seed for result in results})
+    numbers = ", ".join(str(seed) for seed in seeds)
     lead = (
-        f"Corpus {facts['corpus']}, {facts['epochs']} epochs ({facts['updates']} updates) for every row, seeds "
-        f"{seeds}. The same network, text, updates and learning rate for all rows; rows differ in site, estimator "
-        "and bound."
+        f"Corpus {facts['corpus']}, {facts['epochs']} epochs ({facts['updates']} updates) for every row, "
+        f"{'seed' if len(seeds) == 1 else 'seeds'} {numbers}. The same network, text, updates and learning rate for "
+        "all rows; rows differ in site, estimator and bound."
     )
     first_seed = [result for result in results if result.seed == seeds[0]]
     note = f"BLEU {facts['signature']}; KL {facts['kl_reduction']}."
     sections = [
-        Section("All rows", _TABLE_TEXT, render_table(*table_cells(results, columns)), note),
+        Section("Likelihood and translation", _QUALITY_TEXT, render_table(*quality), note),
+        Section("Alignment and cost", _ALIGNMENT_TEXT, render_table(*alignment)),
+        *_claims(results),
         _curves(first_seed),
         *_entropies(first_seed),
         *_summaries(results),
         *_pictures({result.row: result for result in first_seed}),
+        _rows(first_seed),
     ]
     (output / "report.html").write_text(render_page(f"probattn: {task}", lead, sections))
     return f"{text}\nReport: {output / 'report.html'}"
+
+
+def _claims(results: Sequence[RowResult]) -> list[Section]:
+    lines = claim_lines(results)
+    return (
+        [Section("The papers' claims", _CLAIMS_TEXT, render_table(CLAIMS_HEADER, lines, has_text=True))]
+        if lines
+        else []
+    )
+
+
+def _rows(results: Sequence[RowResult]) -> Section:
+    """What each row is: without it nobody can compare them."""
+    lines = [
+        [
+            result.row,
+            str(result.facts["bound"]),
+            ", ".join(result.facts["train_estimator"].values()),
+            str(result.facts["test_estimator"]),
+            result.source,
+        ]
+        for result in results
+    ]
+    header = ["row", "bound", "trained with", "tested with", "source"]
+    return Section(
+        "What the rows are",
+        "What is maximised, and how expectations are taken.",
+        render_table(header, lines, has_text=True),
+    )
 
 
 def _curves(results: Sequence[RowResult]) -> Section:
@@ -168,7 +223,13 @@ def _translations(by_row: Mapping[str, RowResult]) -> list[Section]:
     lines += [["reference", *(" ".join(example["target"]) for example in examples)]]
     lines += [[row, *(example["translation"] for example in result.examples)] for row, result in having.items()]
     header = ["", *(f"sentence {number}" for number in range(1, len(examples) + 1))]
-    return [Section("The same sentences translated", "The best hypothesis of each row.", render_table(header, lines))]
+    return [
+        Section(
+            "The same sentences translated",
+            "The best hypothesis of each row.",
+            render_table(header, lines, has_text=True),
+        )
+    ]
 
 
 def _has(result: RowResult, aligner: str) -> bool:

@@ -46,13 +46,14 @@ def curve_plot(
 ) -> str:
     """Lines over a common axis, or a dot for a single point.
 
-    What lies beyond `lowest` or `highest` is cut off, so that late differences show.
+    What lies beyond `lowest` or `highest` is cut off, so that late differences show. Every second line is dashed, so
+    that of two lines that run into each other both are seen.
     """
     figure, axes = new_figure(8.4, 4.2)
     for number, (name, points) in enumerate(curves.items()):
-        style = ("-", "--", ":")[number // len(COLOURS) % 3]
+        style = ("-", "--")[number % 2] if number < len(COLOURS) else ("-.", ":")[number % 2]
         colour, marker = COLOURS[number % len(COLOURS)], "o" if len(points) == 1 else ""  # one point makes no line
-        axes.plot(*zip(*points, strict=True), style, color=colour, label=name, lw=1.4, marker=marker, ms=4)
+        axes.plot(*zip(*points, strict=True), style, color=colour, label=name, lw=1.7, marker=marker, ms=4)
     values = [value for points in curves.values() for _, value in points]
     bottom, top = min(values) if lowest is None else lowest, max(values) if highest is None else highest
     if is_log:
@@ -65,7 +66,7 @@ def curve_plot(
         margin = 0.05 * max(top - bottom, 1e-9)
         axes.set_ylim(bottom - (margin if lowest is None else 0.0), top + (margin if highest is None else 0.0))
     axes.set(xlabel=x, ylabel=y)
-    axes.legend(fontsize=7.5, frameon=False, ncols=1, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    axes.legend(fontsize=9, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return to_svg(figure)
 
 
@@ -76,7 +77,7 @@ def scatter_plot(points: Mapping[str, tuple[float, float]], *, x: str, y: str) -
         marker = "osD^v"[number // len(COLOURS) % 5]
         axes.plot(px, py, marker, color=COLOURS[number % len(COLOURS)], ms=6, label=name)
     axes.set(xlabel=x, ylabel=y)
-    axes.legend(fontsize=7.5, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    axes.legend(fontsize=9, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return to_svg(figure)
 
 
@@ -93,7 +94,8 @@ def bar_plot(
         widths = [values[name][key] for name in names if key in values[name]]
         axes.barh(places, widths, height=height * 0.92, color=COLOURS[j], label=key)
     axes.set_yticks([i + height * (len(series) - 1) / 2 for i in range(len(names))], names, fontsize=8)
-    axes.invert_yaxis()
+    # room for the whole of the first and of the last group, whichever bars they have; the first name on top
+    axes.set_ylim(len(names) - 1 + height * (len(series) - 0.5) + 0.15, -height / 2 - 0.15)
     if is_log:
         axes.set_xscale("log")
     if lowest is not None:
