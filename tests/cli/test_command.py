@@ -28,3 +28,13 @@ def test_train_and_compare_take_them(tmp_path: Path) -> None:
         cli.main(["train", "translation/soft", *absent, "--scale", "files", "--output", str(tmp_path / "run")])
     with pytest.raises(SystemExit, match=r"corpus\.train_size must be at least 1"):
         cli.main(["compare", "translation", "--rows", "soft", "--corpus.train_size=0", "--output", str(tmp_path)])
+
+
+def test_a_recipe_without_a_row_is_helped_on(capsys: pytest.CaptureFixture[str]) -> None:
+    cli.main(["ls", "translation"])
+    listed = capsys.readouterr().out
+    assert "  soft " in listed and "scales: demo" in listed and "recall" not in listed
+    with pytest.raises(SystemExit, match=r"expected RECIPE/ROW, got 'translation'. Its rows are: soft, marginal"):
+        cli.main(["train", "translation"])
+    with pytest.raises(SystemExit, match=r"expected RECIPE/ROW, got 'transltion/soft'. Did you mean 'translation'\?"):
+        cli.main(["train", "transltion/soft"])

@@ -133,7 +133,7 @@ def test_align_keeps_the_lines_and_measures(
     cli.main([str(word) for word in [*words, "--gold", tmp_path / "a.gold"]])
     assert "alignment error rate: 0.0000" in capsys.readouterr().err
     (tmp_path / "a.gold").write_text("\n\n2-0\n")
-    cli.main([str(word) for word in [*words, "--gold", tmp_path / "a.gold", "--threshold", "1.1"]])
+    cli.main([str(word) for word in [*words, "--gold", tmp_path / "a.gold", "--threshold", "1"]])
     assert "alignment error rate: 1.0000" in capsys.readouterr().err
 
 
@@ -246,7 +246,17 @@ def test_wrong_models_are_named(trained: Trained, tmp_path: Path) -> None:
         (["translate", "MODEL", "--input", "one.de", "--num_samples", "0"], "num_samples must be at least 1"),
         (["align", "MODEL", "--src", "one.de", "--tgt", "two.en"], "has 1 lines and"),
         (["eval", "MODEL", "--src", "one.de"], "needs both --src and --tgt"),
-        (["data", "moon"], "there is no corpus 'moon'"),
+        (
+            ["align", "MODEL", "--src", "one.de", "--tgt", "one.de", "--threshold", "2"],
+            "--threshold is a weight, above 0",
+        ),
+        (["data", "moon"], "there is no corpus 'moon'. There are: generated, multi30k"),
+        (["data", "multi3k"], "Did you mean 'multi30k'?"),
+        (["data", "multi30k", "--show", "-1"], "--show must be at least 0, got -1"),
+        (["data", "generated", "--size", "0", "--output", "x"], "--size must be at least 1, got 0"),
+        (["trian", "translation/soft"], "there is no command 'trian'. Did you mean 'train'?"),
+        (["ls", "transltion"], "there is no recipe 'transltion'. Did you mean 'translation'?"),
+        (["ls", "translation", "--scale", "demo"], "--scale goes with RECIPE/ROW"),
         (["data", "generated"], "--output FOLDER"),
     ],
 )

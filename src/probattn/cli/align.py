@@ -42,6 +42,8 @@ def _add_arguments(parser: ArgumentParser) -> None:
 
 
 def _run(arguments: Namespace) -> None:
+    if arguments.threshold is not None and not 0.0 < arguments.threshold <= 1.0:
+        raise ValueError(f"--threshold is a weight, above 0 and at most 1, got {arguments.threshold:g}")
     translator = open_translator(arguments.model)
     source, target = read_lines(arguments.src), read_lines(arguments.tgt)
     if len(source) != len(target):

@@ -1,8 +1,9 @@
 """What a command of the command line is."""
 
 import argparse
+import difflib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from jsonargparse import ArgumentParser, DefaultHelpFormatter, Namespace
@@ -11,6 +12,7 @@ __all__ = [
     "RECIPES",
     "Command",
     "HelpFormatter",
+    "did_you_mean",
     "refuse_options",
     "settings_behind_set",
     "settings_first",
@@ -125,6 +127,18 @@ def split_dotted(words: list[str]) -> tuple[list[str], list[str]]:
 
 def _is_option(words: list[str]) -> bool:
     return bool(words) and words[0].startswith("--") and "=" not in words[0]
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """The end of a message that refuses a name: the nearest known one, if any, and all of them.
+
+    Example:
+        >>> did_you_mean("trian", ["ls", "train"])
+        "Did you mean 'train'? There are: ls, train"
+    """
+    names = list(known)
+    near = difflib.get_close_matches(word, names, n=1)
+    return (f"Did you mean {near[0]!r}? " if near else "") + f"There are: {', '.join(names)}"
 
 
 def refuse_options(arguments: Namespace, defaults: Mapping[str, object], reason: str) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from jsonargparse import ArgumentParser, Namespace
 
-from probattn.cli.command import Command, refuse_options
+from probattn.cli.command import Command, did_you_mean, refuse_options
 from probattn.data import alignment_gold, iwslt14, multi30k, wmt10k
 from probattn.data.alignment_gold import AlignedText, format_pharaoh
 from probattn.data.generated_deen import GeneratedDeEn, write_files
@@ -50,6 +50,10 @@ def _add_arguments(parser: ArgumentParser) -> None:
 
 
 def _run(arguments: Namespace) -> None:
+    if arguments.show < 0:
+        raise ValueError(f"--show must be at least 0, got {arguments.show}")
+    if arguments.size is not None and arguments.size < 1:
+        raise ValueError(f"--size must be at least 1, got {arguments.size}")
     if arguments.name is None:
         refuse_options(arguments, _DEFAULTS, "needs the name of a corpus")
         _list()
@@ -60,7 +64,8 @@ def _run(arguments: Namespace) -> None:
         refuse_options(arguments, {"size": None, "seed": None}, "is for the generated corpus")
         _stored(arguments)
     else:
-        raise ValueError(f"there is no corpus '{arguments.name}'; there are generated, {', '.join(_LOADERS)}")
+        known = ["generated", *_LOADERS]
+        raise ValueError(f"there is no corpus '{arguments.name}'. {did_you_mean(arguments.name, known)}")
 
 
 def _list() -> None:

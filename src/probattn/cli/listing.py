@@ -2,27 +2,29 @@
 
 from jsonargparse import ArgumentParser, Namespace
 
-from probattn.cli.command import RECIPES, Command
+from probattn.cli.command import RECIPES, Command, did_you_mean
 from probattn.recipes.comparison import recipe_by_name
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("row", nargs="?", default=None, help="RECIPE/ROW: show all its settings as YAML")
+    parser.add_argument("row", nargs="?", default=None, help="RECIPE: its rows alone; RECIPE/ROW: all settings as YAML")
     parser.add_argument("--scale", default=None, help="size of network and data, where a recipe has several")
 
 
 def _run(arguments: Namespace) -> None:
-    if arguments.row is not None:
-        name, _, row = arguments.row.partition("/")
-        if name not in RECIPES or not row:
-            raise ValueError(f"expected RECIPE/ROW with one of the recipes {', '.join(RECIPES)}, got '{arguments.row}'")
+    name, _, row = (arguments.row or "").partition("/")
+    if name and name not in RECIPES:
+        raise ValueError(f"there is no recipe '{name}'. {did_you_mean(name, RECIPES)}")
+    if row:
         recipe = recipe_by_name(name)
         print(recipe.describe(recipe.configs(row, arguments.scale)), end="")
         return
-    for name in RECIPES:
-        recipe = recipe_by_name(name)
+    if arguments.scale is not None:
+        raise ValueError("--scale goes with RECIPE/ROW, whose settings it changes")
+    for one in [name] if name else RECIPES:
+        recipe = recipe_by_name(one)
         scales = f"  (scales: {', '.join(recipe.scales)})" if recipe.scales else ""
-        print(f"{name}{scales}")
+        print(f"{one}{scales}")
         for row in recipe.rows:
             with recipe.configs(row, None)[0].open(encoding="utf-8") as file:
                 print(f"  {row:<24} {file.readline().lstrip('# ').rstrip()}")
@@ -33,6 +35,7 @@ COMMAND = Command(
     """Lists every recipe with its rows (methods) and scales (sizes of network and data); of one row, its settings.
 
 probattn ls
+probattn ls translation
 probattn ls translation/variational-enum --scale multi30k""",
     _add_arguments,
     _run,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from jsonargparse import ArgumentParser, Namespace
 
-from probattn.cli.command import RECIPES, Command, settings_first, settings_of
+from probattn.cli.command import RECIPES, Command, did_you_mean, settings_first, settings_of
 from probattn.kernels import settle
 from probattn.recipes.comparison import recipe_by_name
 from probattn.recipes.provenance import note_commit
@@ -48,9 +48,11 @@ def _add_arguments(parser: ArgumentParser) -> None:
 
 def _run(arguments: Namespace) -> None:
     name, _, row = arguments.row.partition("/")
-    if name not in RECIPES or not row:
-        raise SystemExit(f"expected RECIPE/ROW with one of the recipes {', '.join(RECIPES)}, got '{arguments.row}'")
+    if name not in RECIPES:
+        raise SystemExit(f"expected RECIPE/ROW, got '{arguments.row}'. {did_you_mean(name, RECIPES)}")
     recipe = recipe_by_name(name)
+    if not row:
+        raise SystemExit(f"expected RECIPE/ROW, got '{arguments.row}'. Its rows are: {', '.join(recipe.rows)}")
     configs = [*recipe.configs(row, arguments.scale), *arguments.config]
     missing = [str(path) for path in arguments.config if not path.is_file()]
     if missing:

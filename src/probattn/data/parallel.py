@@ -244,13 +244,19 @@ def _select(
         if min(lengths) == 0:
             if limits.on_empty is BadLine.ERROR:
                 place = f"{files[lengths.index(0)]}, line {number}: empty line"
-                raise ValueError(f'{place}; remove the pair from both files, or skip such pairs (on_empty="skip")')
+                raise ValueError(
+                    f'{place}; remove the pair from both files, or skip such pairs (on_empty="skip"; of a recipe '
+                    "corpus.on_empty=skip)"
+                )
             num_empty += 1
         elif max(lengths) > limits.max_tokens:
             if limits.on_long is BadLine.ERROR:
                 place = f"{files[lengths.index(max(lengths))]}, line {number}"
                 message = f"{place}: {max(lengths):,} words, at most {limits.max_tokens:,}"
-                raise ValueError(f'{message}; split the line, raise max_tokens, or skip such pairs (on_long="skip")')
+                raise ValueError(
+                    f'{message}; split the line, raise max_tokens of this call, or skip such pairs (on_long="skip"; of '
+                    "a recipe corpus.on_long=skip)"
+                )
             num_long += 1
         else:
             kept.append(pair)
