@@ -298,3 +298,20 @@ def test_a_back_end_makes_the_numbers_of_eager_code_or_leaves_them_to_torch(monk
 def test_too_many_particles_are_refused():
     with pytest.raises(ValueError, match="at most 1048576 particles can be drawn at once, got 1048577"):
         uniform(torch.tensor(0), (2**20 + 1, 1, 1))
+
+
+def test_fresh_seeds_of_ranks_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One torch seed on all ranks, as launchers give it; the first rank draws what a single process draws."""
+
+    def drawn() -> int:
+        torch.manual_seed(5)
+        return int(fresh_seed())
+
+    alone, seeds = drawn(), []
+    monkeypatch.setattr(noise.dist, "is_initialized", lambda: True)
+    for rank in range(4):
+        monkeypatch.setattr(noise.dist, "get_rank", lambda rank=rank: rank)
+        seeds.append(drawn())
+        assert drawn() == seeds[-1]
+    assert seeds[0] == alone and len(set(seeds)) == 4
+    assert seeds[1] == int(fold_seed(torch.tensor(alone), 1))

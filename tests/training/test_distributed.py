@@ -81,6 +81,13 @@ def test_ranks_draw_different_noise_and_keep_the_same_weights(answers: list[dict
     assert answers[0]["whole"] == answers[1]["whole"]
 
 
+def test_layers_draw_different_noise_from_one_torch_seed(answers: list[dict[str, Any]]) -> None:
+    """Launchers give all ranks one seed; weights are the same then, noise must not be."""
+    (weight, *output), (other_weight, *other) = (answer["layer"] for answer in answers)
+    assert weight == other_weight
+    assert all(one != two for one, two in zip(output, other, strict=True))
+
+
 def test_signal_on_one_rank_stops_both_and_the_resumed_run_is_exact(
     folder: Path, answers: list[dict[str, Any]]
 ) -> None:

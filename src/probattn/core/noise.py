@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable, Sequence
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 __all__ = ["Backend", "exponential", "fold_seed", "fresh_seed", "gumbel", "normal", "set_backend", "uniform"]
@@ -45,10 +46,16 @@ def set_backend(backend: Backend | None) -> None:
 def fresh_seed(device: torch.device | str = "cpu") -> Tensor:
     """Draw a seed from torch's own generator, so that `torch.manual_seed` governs all noise.
 
+    It is made different on every rank: launchers and trainers give all of them one torch seed, and data-parallel
+    training would then see the same noise everywhere. The first rank's is that of a single process. Ranks that must
+    agree on a draw, as in tensor parallelism, hand one seed to all of them.
+
     Returns:
         An int64 scalar on `device`.
     """
-    return torch.randint(0, _SEED_BOUND, (), device=device, dtype=torch.int64)
+    seed = torch.randint(0, _SEED_BOUND, (), device=device, dtype=torch.int64)
+    rank = dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
+    return fold_seed(seed, rank) if rank > 0 else seed
 
 
 def fold_seed(seed: Tensor, tag: int) -> Tensor:

@@ -9,7 +9,6 @@ Size letters: B batch, H query heads, G key heads, T queries, S keys, D features
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface, bidirectional_mask_function, sdpa_mask
@@ -119,12 +118,11 @@ class StochasticAttention(Switchable):
     def _seed(self, device: torch.device) -> Tensor:
         """The seed of this visit.
 
-        A fresh one is made different on every rank: a Trainer gives all of them one torch seed. A fixed one is made
-        different for every layer that shares this module, and for every step of generation.
+        A fresh one is different on every rank. A fixed one is made different for every layer that shares this module,
+        and for every step of generation.
         """
         if self.sampling_seed is None:
-            seed, rank = fresh_seed(device), dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
-            return fold_seed(seed, rank) if rank > 0 else seed
+            return fresh_seed(device)
         call, seed = current_call(), self.sampling_seed
         if call is not None:
             for number in (call.count_visit(self.place.path), call.num_past):
