@@ -20,7 +20,7 @@ from probattn.recipes.translation_settings import TranslationSettings
 __all__ = ["ENUMERATED", "TrainingStep", "row_settings", "training_steps", "typical_batch"]
 
 ENUMERATED = ("marginal", "variational-enum", "hard-enum")
-SAMPLED = ("hard-sample", "variational-sample", "wake-sleep")
+SAMPLED = ("hard-sample", "variational-sample", "variational-loo", "variational-topk", "wake-sleep")
 CONTINUOUS = (
     "bayesian-wc",
     "relaxed-dirichlet",

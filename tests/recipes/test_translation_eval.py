@@ -170,6 +170,9 @@ def test_report_from_results(files: tuple[Path, Path], tmp_path: Path) -> None:
             "signature": "s",
             "kl_reduction": "sum",
             "ppl_kind": "exact",
+            "bound": "Elbo",
+            "train_estimator": {"weights": "Mean()"},
+            "test_estimator": "Enumerate()",
         }
         numbers = {name: value for name, value in metrics.items() if isinstance(value, float)}
         curve, curves = [(1, 9.0), (2, 8.0)], {"entropy": [(1, 2.0), (2, 1.5)]}

@@ -1,15 +1,14 @@
 """Table and HTML report of a translation comparison."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from probattn.recipes.report import Column, as_markdown, table_cells
 from probattn.recipes.results import RowResult, summarise
 from probattn.recipes.translation_claims import CLAIMS_HEADER, claim_lines
+from probattn.recipes.translation_sentences import sentence_sections
 from probattn.viz import (
-    AlignmentPicture,
     Section,
-    alignment_plot,
     bar_plot,
     curve_plot,
     render_page,
@@ -44,7 +43,6 @@ _OF_ALIGNMENT = (
     "train_seconds",
 )
 """Metrics of the second table; a single one would be too wide for a page and for a terminal."""
-_LATENT = ("marginal", "variational-enum", "variational-sample", "variational-topk", "hard-enum", "hard-sample")
 _QUALITY_TEXT = (
     "Perplexities count end-of-sentence tokens. 'ppl is' says how the predictive distribution of 'test ppl' was "
     "formed: exactly over all alignments, with plug-in weights, or as a mixture over draws. 'elbo_ppl' counts the "
@@ -92,7 +90,7 @@ def write_report(task: str, results: Sequence[RowResult], output: Path) -> str:
         _curves(first_seed),
         *_entropies(first_seed),
         *_summaries(results),
-        *_pictures({result.row: result for result in first_seed}),
+        *sentence_sections({result.row: result for result in first_seed}),
         _rows(first_seed),
     ]
     (output / "report.html").write_text(render_page(f"probattn: {task}", lead, sections))
@@ -183,70 +181,3 @@ def _summaries(results: Sequence[RowResult]) -> list[Section]:
         text = "Share of wrong links, before the target word is seen (prior) and after (the others). Shorter is better."
         sections.append(Section("Alignment error rate", text, bar_plot(errors, x="alignment error rate")))
     return sections
-
-
-def _pictures(by_row: Mapping[str, RowResult]) -> list[Section]:
-    """The two halves of Deng et al.'s Figure 3: prior against posterior, and soft against latent."""
-    sections = []
-    variational = [row for row, result in by_row.items() if _has(result, "posterior")]
-    if variational:
-        row = variational[0]
-        sections.append(
-            Section(
-                f"Before and after the target is seen ({row})",
-                "Left the prior, which knows the words before; right the inference network, which knows the whole "
-                "target sentence. Rings mark gold links.",
-                alignment_plot(_compared([(by_row[row], "prior"), (by_row[row], "posterior")])),
-            )
-        )
-    latent = [row for row in _LATENT if row in by_row and _has(by_row[row], "prior")]
-    if "soft" in by_row and latent and _has(by_row["soft"], "prior"):
-        best = min(latent, key=lambda row: by_row[row].metrics["ppl"])
-        sections.append(
-            Section(
-                f"Soft attention and a latent alignment (soft, {best})",
-                "The weights that decoding sees, of the same sentences; of the latent rows the one with the lowest "
-                "perplexity.",
-                alignment_plot(_compared([(by_row["soft"], "prior"), (by_row[best], "prior")])),
-            )
-        )
-    return [*sections, *_translations(by_row)]
-
-
-def _translations(by_row: Mapping[str, RowResult]) -> list[Section]:
-    """What every row makes of the same sentences."""
-    having = {row: result for row, result in by_row.items() if result.examples and "translation" in result.examples[0]}
-    if not having:
-        return []
-    examples = next(iter(having.values())).examples
-    lines = [["source", *(" ".join(example["source"]) for example in examples)]]
-    lines += [["reference", *(" ".join(example["target"]) for example in examples)]]
-    lines += [[row, *(example["translation"] for example in result.examples)] for row, result in having.items()]
-    header = ["", *(f"sentence {number}" for number in range(1, len(examples) + 1))]
-    return [
-        Section(
-            "The same sentences translated",
-            "The best hypothesis of each row.",
-            render_table(header, lines, has_text=True),
-        )
-    ]
-
-
-def _has(result: RowResult, aligner: str) -> bool:
-    return bool(result.examples) and aligner in result.examples[0]["weights"]
-
-
-def _compared(sides: Sequence[tuple[RowResult, str]]) -> list[AlignmentPicture]:
-    """One line of pictures for every sentence, one column for every side."""
-    count = min(len(result.examples) for result, _ in sides)
-    return [
-        AlignmentPicture(
-            title=f"{result.row}: {aligner}",
-            source=result.examples[number]["source"],
-            target=result.examples[number]["target"],
-            weights=result.examples[number]["weights"][aligner],
-            gold=[(link[0], link[1]) for link in result.examples[number]["gold"]],
-        )
-        for number in range(count)
-        for result, aligner in sides
-    ]
