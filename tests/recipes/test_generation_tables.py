@@ -19,9 +19,9 @@ def verdicts(results: list[RowResult]) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("entropies", "expected"),
     [
-        (((2.2, 2.21), (2.4, 2.41)), "holds"),
-        (((2.4, 2.41), (2.2, 2.21)), "fails"),
-        (((2.0, 2.4), (2.1, 2.4)), "no difference beyond noise"),
+        (((2.2, 2.21), (2.4, 2.411)), "holds"),
+        (((2.4, 2.411), (2.2, 2.21)), "fails"),
+        (((2.0, 2.4), (2.1, 2.4)), "no difference seen"),
         (((2.2,), (2.3,)), "sign as claimed (one seed)"),
     ],
 )
@@ -36,8 +36,8 @@ def test_noise_between_seeds_counts(entropies: tuple[tuple[float, ...], ...], ex
 def test_some_quality_may_be_lost() -> None:
     for bleu, corpus, expected in ((4.8, "squad", "holds"), (4.6, "squad", "fails"), (4.6, "cornell", "fails")):
         results = [
-            result(row, seed, entropy=2.0, bleu=value + 0.001 * seed, corpus=corpus)
-            for row, value in (("ved-dattn", 5.0), ("ved-vattn-0", bleu))
+            result(row, seed, entropy=2.0, bleu=value + step * seed, corpus=corpus)
+            for row, value, step in (("ved-dattn", 5.0, 0.001), ("ved-vattn-0", bleu, 0.002))
             for seed in (0, 1)
         ]
         order = 2 if corpus == "cornell" else 4

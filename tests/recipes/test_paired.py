@@ -5,7 +5,7 @@ import math
 import pytest
 from scipy import stats
 
-from probattn.recipes.paired import PairedDifference, holm, paired_differences
+from probattn.recipes.paired import Below, PairedDifference, holm, paired_differences, verdicts
 from probattn.recipes.results import RowResult
 
 
@@ -55,3 +55,39 @@ def test_metrics_that_are_not_numbers_are_left_out() -> None:
 def test_holm_never_falls_and_is_at_most_one() -> None:
     adjusted = holm({"a": 0.001, "b": 0.6, "c": 0.02, "d": 0.9})
     assert adjusted == {"a": 0.004, "c": pytest.approx(0.06), "b": 1.0, "d": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("soft", "row", "expected"),
+    [
+        ([6.0, 6.1, 6.2], [5.0, 5.11, 5.19], "holds"),
+        ([5.0, 5.11, 5.19], [6.0, 6.1, 6.2], "fails"),
+        ([6.0, 6.5, 5.5], [5.9, 5.6, 6.3], "no difference seen"),
+        ([6.0, 6.1], [5.0, 5.5], "no difference seen"),  # four standard errors, but two seeds
+        ([6.0], [5.0], "sign as claimed (one seed)"),
+        ([5.0], [6.0], "opposite sign (one seed)"),
+        ([5.0, 7.0, 9.0], [6.0], "opposite sign (one seed)"),  # of the seed that both have
+    ],
+)
+def test_verdicts(soft: list[float], row: list[float], expected: str) -> None:
+    given = results({"soft": dict(enumerate(soft)), "row": dict(enumerate(row))})
+    claim = Below("row", "soft")
+    assert verdicts(given, "x", [claim, Below("absent", "soft")]) == {claim: expected}
+
+
+def test_verdicts_are_adjusted_for_the_claims_on_a_metric() -> None:
+    base, better = {0: 6.0, 1: 6.1, 2: 6.2}, {0: 5.0, 1: 5.4, 2: 5.0}
+    given = results({"soft": base, **{name: better for name in "abc"}})
+    p_value = paired_differences(given, "x", baseline="soft")["a"].p_value
+    assert 0.05 / 3 < p_value < 0.05
+    alone, together = Below("a", "soft"), [Below(name, "soft") for name in "abc"]
+    assert verdicts(given, "x", [alone]) == {alone: "holds"}
+    assert set(verdicts(given, "x", together).values()) == {"no difference seen"}
+    limited = [Below(name, "soft", 0.1) for name in "abc"]
+    assert set(verdicts(given, "x", limited).values()) == {"holds"}  # limits are tested one by one
+
+
+def test_a_margin_is_how_far_a_row_may_be_above() -> None:
+    given = results({"soft": {0: 5.0, 1: 5.1, 2: 5.2}, "row": {0: 5.2, 1: 5.31, 2: 5.4}})
+    limits = [Below("row", "soft", margin) for margin in (0.3, 0.2, 0.1)]
+    assert list(verdicts(given, "x", limits).values()) == ["holds", "no difference seen", "fails"]

@@ -2,7 +2,7 @@
 
 A claim is a difference between two rows of one comparison. With two seeds or more it is paired by seed and tested; with
 one it is only a sign. A verdict is at the 5% level, adjusted (Holm) for the rows of the same comparison and metric. A
-claim that a row is hardly worse has a margin: it holds where the mean is over two standard errors above that limit.
+claim that a row is hardly worse has a margin: it holds where the whole 95% confidence interval is above that limit.
 Claims whose rows have not been run are listed as such.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from probattn.recipes import gat_tables, generation_tables
 from probattn.recipes.captioning_claims import CLAIMS as CAPTION_CLAIMS
 from probattn.recipes.generation_claims import TOLERANCE
-from probattn.recipes.paired import PairedDifference, holm, paired_differences
+from probattn.recipes.paired import LEVEL, PairedDifference, holm, paired_differences
 from probattn.recipes.results import RowResult
 from probattn.recipes.text_published import PUBLISHED as TEXT
 from probattn.recipes.translation_claims import BAM, DENG
@@ -22,7 +22,6 @@ __all__ = ["CLAIMS", "Claim", "findings_table"]
 
 Table = tuple[list[str], list[list[str]]]
 
-_LEVEL = 0.05
 _PERCENT = 100.0
 
 
@@ -172,10 +171,10 @@ def _paired(claim: Claim, results: Sequence[RowResult]) -> PairedDifference | No
 def _verdict(claim: Claim, tested: PairedDifference, p_value: float) -> str:
     if claim.margin > 0.0:
         above = claim.scale * tested.mean + claim.margin
-        if abs(above) <= 2.0 * claim.scale * tested.standard_error:
+        if abs(above) <= claim.scale * tested.half_width:
             return "undecided"
         return "holds" if above > 0.0 else "does not hold"
-    if not p_value < _LEVEL:
+    if not p_value < LEVEL:
         return "no difference seen"
     return "holds" if (tested.mean > 0.0) == (claim.published > 0.0) else "the other way round"
 

@@ -13,6 +13,7 @@ from probattn.recipes.generation_tables import (
     quality_table,
     sample_table,
 )
+from probattn.recipes.paired import VERDICT_RULE
 from probattn.recipes.report import as_markdown
 from probattn.recipes.results import RowResult
 from probattn.viz.panel_plots import Panel, panel_plot
@@ -35,10 +36,7 @@ _FIGURE = {
     "dist1": "Dist-1 of samples",
 }
 _KLS = {"kl_code": "KL of the code (nats)", "kl_attention": "KL of attention (nats)"}
-_RULE = (
-    "A verdict is beyond two standard errors of the difference between seeds; of one seed, only the sign is given. "
-    "BLEU may be {tolerance} lower."
-)
+_RULE = VERDICT_RULE + " BLEU may be {tolerance} lower."
 _SPECIAL = {"&": "&amp;", "<": "&lt;", "|": "&#124;", "`": "&#96;", "*": "&#42;", "_": "&#95;"}
 
 

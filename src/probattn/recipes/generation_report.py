@@ -13,6 +13,7 @@ from probattn.recipes.generation_tables import (
     quality_table,
     sample_table,
 )
+from probattn.recipes.paired import VERDICT_RULE
 from probattn.recipes.report import as_markdown
 from probattn.recipes.results import RowResult
 from probattn.recipes.storage import write_atomically
@@ -35,10 +36,6 @@ _LATENT = (
     "the Jensen-Shannon divergence of the two predictions (at most 0.69) and the rise in nats per word. Near zero the "
     "code is bypassed. A unit of the code is active where its mean moves with the source, one of the attention vector "
     "where its mean moves away from the prior's."
-)
-_CLAIMS = (
-    "Beyond two standard errors of the difference between seeds a claim holds or fails; of one seed only the sign is "
-    "given."
 )
 
 
@@ -70,7 +67,7 @@ def _page(task: str, results: Sequence[RowResult]) -> str:
         Section("Latent variables", _LATENT, render_table(*latent_table(results)), warning.replace("`", "")),
     ]
     for heading, text, table in (
-        ("The paper's claims", _CLAIMS, claims(results)),
+        ("The paper's claims", VERDICT_RULE, claims(results)),
         ("The corrected objective and the released one", "", objective_table(results)),
     ):
         sections += [Section(heading, text, render_table(*table))] if table[1] else []

@@ -8,7 +8,23 @@ from dataclasses import dataclass
 from probattn.metrics.optional import import_for_eval
 from probattn.recipes.results import RowResult
 
-__all__ = ["PairedDifference", "difference_of", "holm", "paired_differences"]
+__all__ = [
+    "LEVEL",
+    "VERDICT_RULE",
+    "Below",
+    "PairedDifference",
+    "difference_of",
+    "holm",
+    "paired_differences",
+    "verdicts",
+]
+
+LEVEL = 0.05
+"""Of a verdict."""
+VERDICT_RULE = (
+    "Differences are paired by seed; a claim holds or fails at the 5% level of a t-test, adjusted (Holm) for the "
+    "claims on one metric. One seed shows a sign and no more."
+)
 
 
 @dataclass(frozen=True)
@@ -43,19 +59,63 @@ class PairedDifference:
         return f"{scale * self.mean:+.{digits}f} ± {scale * self.standard_error:.{digits}f} ({p})"
 
 
+@dataclass(frozen=True)
+class Below:
+    """The claim that a row is below another in some metric.
+
+    Attributes:
+        low: Name of the row that is said to be below,
+        high: and of the other.
+        margin: How far above the other it may be all the same; 0 for a claim on the sign. Claims with a margin are
+            tested one by one.
+    """
+
+    low: str
+    high: str
+    margin: float = 0.0
+
+
+def verdicts(results: Sequence[RowResult], metric: str, claims: Sequence[Below]) -> dict[Below, str]:
+    """What becomes of claims on one metric; those whose rows were not run are left out.
+
+    "holds", "fails" or "no difference seen" where two seeds or more are shared, else whether the sign is as claimed.
+    """
+    tested: dict[Below, PairedDifference] = {}
+    found: dict[Below, str] = {}
+    for claim in claims:
+        low, high = (_by_seed(results, metric, row) for row in (claim.low, claim.high))
+        shared = sorted(low.keys() & high.keys())
+        if not low or not high:
+            continue
+        if len(shared) > 1:
+            tested[claim] = difference_of([low[seed] - high[seed] - claim.margin for seed in shared])
+            continue
+        one, other = (statistics.fmean(values[seed] for seed in shared or values) for values in (low, high))
+        found[claim] = f"{'sign as claimed' if one - other < claim.margin else 'opposite sign'} (one seed)"
+    names = {str(place): claim for place, claim in enumerate(tested)}
+    adjusted = holm({name: tested[claim].p_value for name, claim in names.items() if claim.margin == 0.0})
+    for name, claim in names.items():
+        is_seen = adjusted.get(name, tested[claim].p_value) < LEVEL
+        found[claim] = ("holds" if tested[claim].mean < 0.0 else "fails") if is_seen else "no difference seen"
+    return {claim: found[claim] for claim in claims if claim in found}
+
+
 def paired_differences(results: Sequence[RowResult], metric: str, *, baseline: str) -> Mapping[str, PairedDifference]:
     """Of every other row that shares at least two seeds with the baseline and has the metric."""
-    by_row: dict[str, dict[int, float]] = {}
-    for result in results:
-        if metric in result.metrics and math.isfinite(result.metrics[metric]):
-            by_row.setdefault(result.row, {})[result.seed] = result.metrics[metric]
-    reference = by_row.pop(baseline, {})
+    reference = _by_seed(results, metric, baseline)
     found = {}
-    for row, values in by_row.items():
+    for row in dict.fromkeys(result.row for result in results if result.row != baseline):
+        values = _by_seed(results, metric, row)
         differences = [values[seed] - reference[seed] for seed in sorted(values) if seed in reference]
         if len(differences) > 1:
             found[row] = difference_of(differences)
     return found
+
+
+def _by_seed(results: Sequence[RowResult], metric: str, row: str) -> dict[int, float]:
+    """Finite values of a row."""
+    values = {one.seed: one.metrics[metric] for one in results if one.row == row and metric in one.metrics}
+    return {seed: value for seed, value in values.items() if math.isfinite(value)}
 
 
 def holm(p_values: Mapping[str, float]) -> dict[str, float]:

@@ -7,14 +7,13 @@ that are compared in one metric.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from probattn.recipes.paired import PairedDifference, holm, paired_differences
+from probattn.recipes.paired import LEVEL, PairedDifference, holm, paired_differences
 from probattn.recipes.results import RowResult, summarise
 
 __all__ = ["CLAIMS_NOTE", "POINTING_NOTE", "Claim", "claims_table", "pointing_table"]
 
 Table = tuple[list[str], list[list[str]]]
 
-_LEVEL = 0.05
 _NOTHING = "no difference seen"
 
 CLAIMS_NOTE = (
@@ -65,7 +64,7 @@ def claims_table(results: Sequence[RowResult], *families: Sequence[Claim]) -> Ta
         tested = {claim: rows[claim.row] for claim, rows in found.items() if claim.row in rows}
         for claim, difference in tested.items():
             p_values = {other.row: one.p_value for other, one in tested.items() if other.metric == claim.metric}
-            is_seen = holm(p_values)[claim.row] < _LEVEL
+            is_seen = holm(p_values)[claim.row] < LEVEL
             name = f"{claim.row} minus {claim.baseline}, {claim.metric}"
             paper = "-" if claim.paper is None else f"{claim.paper:+.2f}"
             ours = difference.text(claim.digits, claim.scale)
@@ -94,7 +93,7 @@ def pointing_table(
             family = {row: found[row] for row in others if row in found}
             adjusted = holm({row: one.p_value for row, one in family.items()})
             for row, one in family.items():
-                verdict = ("more" if one.mean > 0.0 else "less") if adjusted[row] < _LEVEL else _NOTHING
+                verdict = ("more" if one.mean > 0.0 else "less") if adjusted[row] < LEVEL else _NOTHING
                 mean = f"{100.0 * means[row].mean:.1f} (against {100.0 * means[baseline].mean:.1f})"
                 cells.setdefault((row, baseline), []).extend([mean, one.text(1, 100.0), verdict])
     return header, [[*names, *shown] for names, shown in cells.items() if len(shown) == 3 * len(metrics)]

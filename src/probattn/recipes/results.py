@@ -1,6 +1,5 @@
 """Results of a comparison: one record per row and seed, and their summary over seeds."""
 
-import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -65,23 +64,3 @@ def summarise(results: Sequence[RowResult], metric: str) -> Mapping[str, Summary
         row: Summary(statistics.fmean(numbers), statistics.stdev(numbers) if len(numbers) > 1 else 0.0, len(numbers))
         for row, numbers in values.items()
     }
-
-
-def verdict(difference: float, first: Summary, second: Summary) -> str:
-    """Whether a difference that should be negative is: beyond two standard errors, or, of one seed, only in its sign.
-
-    Args:
-        difference: Of the means, first minus second, oriented so that the claim says "negative".
-        first: Over seeds.
-        second: Over seeds.
-
-    Example:
-        >>> verdict(-1.0, Summary(5.0, 0.1, count=3), Summary(6.0, 0.1, count=3))
-        'holds'
-    """
-    if min(first.count, second.count) < 2:
-        return ("sign as claimed" if difference < 0 else "opposite sign") + " (one seed)"
-    error = math.sqrt(first.spread**2 / first.count + second.spread**2 / second.count)
-    if abs(difference) <= 2.0 * error:
-        return "no difference beyond noise"
-    return "holds" if difference < 0 else "fails"

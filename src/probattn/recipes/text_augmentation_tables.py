@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from probattn.recipes.paired import difference_of
+from probattn.recipes.paired import LEVEL, difference_of
 from probattn.viz.panel_plots import Panel, panel_plot
 
 __all__ = ["augmentation_plot", "augmentation_table", "duels", "verdicts"]
@@ -15,7 +15,6 @@ Table = tuple[list[str], list[list[str]]]
 NONE = "none"
 RIVAL = "lstm-small"
 """The generator without a latent, which the paper does not compare with."""
-_LEVEL = 0.05
 
 
 def augmentation_table(records: Sequence[Record]) -> Table:
@@ -104,7 +103,7 @@ def _verdict(changes: Sequence[float]) -> list[str]:
     if len(changes) == 1:
         return [f"{math.expm1(changes[0]):+.1%}", "-", "one seed"]
     found = difference_of(changes)
-    word = "no difference seen" if not found.p_value < _LEVEL else "helps" if found.mean < 0.0 else "hurts"
+    word = "no difference seen" if not found.p_value < LEVEL else "helps" if found.mean < 0.0 else "hurts"
     return [f"{math.expm1(found.mean):+.1%}", f"{found.standard_error:.1%}", word]
 
 

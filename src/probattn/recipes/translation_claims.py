@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from probattn.recipes.paired import Below, verdicts
 from probattn.recipes.report import as_markdown
-from probattn.recipes.results import RowResult, Summary, summarise, verdict
+from probattn.recipes.results import RowResult, Summary, summarise
 
 
 @dataclass(frozen=True)
@@ -132,6 +133,8 @@ def _ppl_claims(results: Sequence[RowResult]) -> list[list[str]]:
     soft = ppl.get("soft")
     published = {row: (DENG[row].ppl or math.nan) / SOFT_PPL for row in DENG}
     low, high = (round(pick(published[row] for row in LATENT), 2) for pick in (min, max))
+    claims = {row: Below(row, "soft") if row in LATENT else Below("soft", row) for row in DENG if row != "soft"}
+    judged = verdicts(results, "ppl", list(claims.values()))
     lines = []
     for row in (*LATENT, "hard-enum", "hard-sample", "relaxed-dirichlet"):
         if soft is None or row not in ppl:
@@ -139,13 +142,12 @@ def _ppl_claims(results: Sequence[RowResult]) -> list[list[str]]:
         ratio = ppl[row].mean / soft.mean
         is_inside = low <= round(ratio, 2) <= high
         span = f", {'inside' if is_inside else 'outside'} {low:.2f} to {high:.2f}" if row in LATENT else ""
-        sign = 1.0 if row in LATENT else -1.0
         lines.append(
             [
                 f"perplexity of {row} {'below' if row in LATENT else 'above'} soft's",
                 f"x {published[row]:.2f}",
                 f"x {ratio:.2f}{span}",
-                verdict(sign * (ppl[row].mean - soft.mean), ppl[row], soft),
+                judged[claims[row]],
             ]
         )
     return lines
@@ -154,54 +156,53 @@ def _ppl_claims(results: Sequence[RowResult]) -> list[list[str]]:
 def _entropy_claims(results: Sequence[RowResult]) -> list[list[str]]:
     """Every two neighbours in the order, and the order as a whole where all of it is there."""
     entropy = summarise(results, "entropy")
-    lines, verdicts = [], {}
-    for low, high in pairwise(ENTROPY_ORDER):
-        if low in entropy and high in entropy:
-            verdicts[low, high] = verdict(entropy[low].mean - entropy[high].mean, entropy[low], entropy[high])
-            lines.append(
-                [
-                    f"entropy: {low} < {high}",
-                    f"{_number(DENG[low].entropy)} < {_number(DENG[high].entropy)}",
-                    f"{entropy[low].mean:.2f}, {entropy[high].mean:.2f}",
-                    verdicts[low, high],
-                ]
-            )
-    if len(verdicts) == len(ENTROPY_ORDER) - 1:
+    judged = verdicts(results, "entropy", [Below(low, high) for low, high in pairwise(ENTROPY_ORDER)])
+    lines = [
+        [
+            f"entropy: {claim.low} < {claim.high}",
+            f"{_number(DENG[claim.low].entropy)} < {_number(DENG[claim.high].entropy)}",
+            f"{entropy[claim.low].mean:.2f}, {entropy[claim.high].mean:.2f}",
+            text,
+        ]
+        for claim, text in judged.items()
+    ]
+    if len(judged) == len(ENTROPY_ORDER) - 1:
         lines.append(
             [
                 f"entropy: {' < '.join(ENTROPY_ORDER)}",
                 " < ".join(_number(DENG[row].entropy) for row in ENTROPY_ORDER),
                 ", ".join(f"{entropy[row].mean:.2f}" for row in ENTROPY_ORDER),
-                _whole_order(verdicts),
+                _whole_order(judged),
             ]
         )
     return lines
 
 
-def _whole_order(verdicts: Mapping[tuple[str, str], str]) -> str:
+def _whole_order(judged: Mapping[Below, str]) -> str:
     """What the verdicts on neighbours say of the order: as weak as the weakest of them."""
-    is_shown = {pair: text.startswith(("holds", "sign as claimed")) for pair, text in verdicts.items()}
-    broken = [f"{low} < {high}" for (low, high), shows in is_shown.items() if not shows]
+    is_shown = {claim: text.startswith(("holds", "sign as claimed")) for claim, text in judged.items()}
+    broken = [f"{claim.low} < {claim.high}" for claim, shows in is_shown.items() if not shows]
     if broken:
         return f"not shown for {'; '.join(broken)}"
-    return "holds" if set(verdicts.values()) == {"holds"} else "order as claimed (some rows: one seed)"
+    return "holds" if set(judged.values()) == {"holds"} else "order as claimed (some rows: one seed)"
 
 
 def _bleu_claims(results: Sequence[RowResult]) -> list[list[str]]:
     bleu = summarise(results, "bleu")
-    lines = []
-    for row, papers in (("marginal", DENG), ("variational-enum", DENG), ("bayesian-wc", BAM)):
-        if row in bleu and "soft" in bleu:
-            gain = (papers[row].bleu or math.nan) - (papers["soft"].bleu or math.nan)
-            lines.append(
-                [
-                    f"BLEU of {row} above soft's",
-                    f"{gain:+.2f}",
-                    f"{bleu[row].mean - bleu['soft'].mean:+.2f}",
-                    verdict(bleu["soft"].mean - bleu[row].mean, bleu["soft"], bleu[row]),
-                ]
-            )
-    return lines
+    gains = {row: (DENG[row].bleu or math.nan) - (DENG["soft"].bleu or math.nan) for row in DENG if row != "soft"}
+    gains["bayesian-wc"] = (BAM["bayesian-wc"].bleu or math.nan) - (BAM["soft"].bleu or math.nan)
+    claims = {row: Below("soft", row) if gain > 0.0 else Below(row, "soft") for row, gain in gains.items()}
+    judged = verdicts(results, "bleu", list(claims.values()))
+    return [
+        [
+            f"BLEU of {row} {'above' if gains[row] > 0.0 else 'below'} soft's",
+            f"{gains[row]:+.2f}",
+            f"{bleu[row].mean - bleu['soft'].mean:+.2f}",
+            judged[claim],
+        ]
+        for row, claim in claims.items()
+        if claim in judged
+    ]
 
 
 def _cost_claims(results: Sequence[RowResult], step_ratios: Mapping[str, float]) -> list[list[str]]:

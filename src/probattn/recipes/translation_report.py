@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from probattn.recipes.paired import VERDICT_RULE
 from probattn.recipes.report import Column, as_markdown, table_cells
 from probattn.recipes.results import RowResult, summarise
 from probattn.recipes.translation_claims import CLAIMS_HEADER, claim_lines
@@ -58,8 +59,7 @@ _ALIGNMENT_TEXT = (
 )
 _CLAIMS_TEXT = (
     "What Deng et al. 2018 and BAM 2020 report on IWSLT14 with larger networks, and what became of it here. Signs, "
-    "ratios and orders are compared, not scores. A verdict needs a difference of two standard errors over seeds; one "
-    "seed shows a sign and no more."
+    f"ratios and orders are compared, not scores. {VERDICT_RULE}"
 )
 
 
