@@ -48,6 +48,7 @@ from probattn.recipes.text_pages import augmentation_page, comparison_page, sens
 from probattn.recipes.text_vae import RECIPE as TEXT
 from probattn.recipes.translation import RECIPE as TRANSLATION
 from probattn.recipes.translation_claims import claims_table, published_table
+from probattn.recipes.translation_gold import gold_table
 from probattn.recipes.translation_kmax import curve_table, verdict_table
 from probattn.recipes.translation_report import COLUMNS
 from probattn.recipes.vqa import RECIPE as VQA
@@ -156,6 +157,19 @@ def k_max() -> str:
     )
     verdicts = verdict_table(records, time_over_exact=k_max_time())
     return f"{curve_table(records)}\n{note}\n\n{verdicts}".rstrip("\n") + "\n"
+
+
+def europarl() -> str:
+    """Alignments of models trained on the WMT text against Europarl's gold links."""
+    paths = sorted((ROOT / "results" / "nmt_europarl").glob("*.json"))
+    if not paths:
+        return "No results yet.\n"
+    note = (
+        "Europarl de-en, 100 sentence pairs with sure and possible links; models of the scale `wmt10k`, 10,000 pairs "
+        "of WMT text. Made by `python -m probattn.recipes.studies run nmt_wmt10k` and `probattn eval "
+        "results/nmt_wmt10k/runs/<row>-seed0 --gold_set de-en --output results/nmt_europarl/<row>-seed0.json`."
+    )
+    return f"{gold_table({path.stem: json.loads(path.read_text()) for path in paths})}\n{note}\n"
 
 
 def k_max_time() -> float | None:
@@ -358,6 +372,7 @@ def main() -> None:
         **{f"gat_{name}": graphs(name) for name in GRAPH_NAMES},
         **{f"gat_search_{name}": graph_search(name) for name in GRAPH_NAMES},
         **{f"glue_{name}": glue(name) for name in ("mrpc", "cola", "rte", "stsb")},
+        "nmt_europarl": europarl(),
         "nmt_generated": generated(),
         "nmt_kmax": k_max(),
         "nmt_multi30k": multi30k(),

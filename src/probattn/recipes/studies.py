@@ -76,6 +76,7 @@ STUDIES = (
         ],
         scale="multi30k",
     ),
+    Study("nmt_wmt10k", "translation", [("soft variational-topk", 1)], scale="wmt10k"),
     Study("gat/cora", "gat", [("*", 20)], scale="cora"),
     Study("gat/citeseer", "gat", [("*", 20)], scale="citeseer"),
     Study("gat/pubmed", "gat", [("*", 10)], scale="pubmed"),
