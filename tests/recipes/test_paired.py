@@ -5,7 +5,7 @@ import math
 import pytest
 from scipy import stats
 
-from probattn.recipes.paired import Below, PairedDifference, holm, paired_differences, verdicts
+from probattn.recipes.paired import Below, PairedDifference, holm, paired_differences, shared_means, verdicts
 from probattn.recipes.results import RowResult
 
 
@@ -91,3 +91,9 @@ def test_a_margin_is_how_far_a_row_may_be_above() -> None:
     given = results({"soft": {0: 5.0, 1: 5.1, 2: 5.2}, "row": {0: 5.2, 1: 5.31, 2: 5.4}})
     limits = [Below("row", "soft", margin) for margin in (0.3, 0.2, 0.1)]
     assert list(verdicts(given, "x", limits).values()) == ["holds", "no difference seen", "fails"]
+
+
+def test_means_are_taken_over_shared_seeds() -> None:
+    given = results({"soft": {0: 5.0, 1: 7.0}, "row": {0: 4.0}, "later": {5: 1.0}})
+    assert shared_means(given, "x", "row", "soft") == (4.0, 5.0)
+    assert shared_means(given, "x", "later", "soft") == (1.0, 6.0)  # none is shared

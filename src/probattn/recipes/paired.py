@@ -16,6 +16,7 @@ __all__ = [
     "difference_of",
     "holm",
     "paired_differences",
+    "shared_means",
     "verdicts",
 ]
 
@@ -90,7 +91,7 @@ def verdicts(results: Sequence[RowResult], metric: str, claims: Sequence[Below])
         if len(shared) > 1:
             tested[claim] = difference_of([low[seed] - high[seed] - claim.margin for seed in shared])
             continue
-        one, other = (statistics.fmean(values[seed] for seed in shared or values) for values in (low, high))
+        one, other = shared_means(results, metric, claim.low, claim.high)
         found[claim] = f"{'sign as claimed' if one - other < claim.margin else 'opposite sign'} (one seed)"
     names = {str(place): claim for place, claim in enumerate(tested)}
     adjusted = holm({name: tested[claim].p_value for name, claim in names.items() if claim.margin == 0.0})
@@ -98,6 +99,14 @@ def verdicts(results: Sequence[RowResult], metric: str, claims: Sequence[Below])
         is_seen = adjusted.get(name, tested[claim].p_value) < LEVEL
         found[claim] = ("holds" if tested[claim].mean < 0.0 else "fails") if is_seen else "no difference seen"
     return {claim: found[claim] for claim in claims if claim in found}
+
+
+def shared_means(results: Sequence[RowResult], metric: str, row: str, other: str) -> tuple[float, float]:
+    """Means of two rows over the seeds that both have, so that they can be compared; over all where they share none."""
+    values = [_by_seed(results, metric, name) for name in (row, other)]
+    shared = values[0].keys() & values[1].keys()
+    first, second = (statistics.fmean(one[seed] for seed in shared or one) for one in values)
+    return first, second
 
 
 def paired_differences(results: Sequence[RowResult], metric: str, *, baseline: str) -> Mapping[str, PairedDifference]:

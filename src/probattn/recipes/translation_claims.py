@@ -6,11 +6,12 @@ smaller network), so claims are compared as ratios and orders.
 """
 
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from probattn.recipes.paired import Below, verdicts
+from probattn.recipes.paired import Below, shared_means, verdicts
 from probattn.recipes.report import as_markdown
 from probattn.recipes.results import RowResult, Summary, summarise
 
@@ -139,7 +140,8 @@ def _ppl_claims(results: Sequence[RowResult]) -> list[list[str]]:
     for row in (*LATENT, "hard-enum", "hard-sample", "relaxed-dirichlet"):
         if soft is None or row not in ppl:
             continue
-        ratio = ppl[row].mean / soft.mean
+        ours, plain = shared_means(results, "ppl", row, "soft")
+        ratio = ours / plain
         is_inside = low <= round(ratio, 2) <= high
         span = f", {'inside' if is_inside else 'outside'} {low:.2f} to {high:.2f}" if row in LATENT else ""
         lines.append(
@@ -161,7 +163,7 @@ def _entropy_claims(results: Sequence[RowResult]) -> list[list[str]]:
         [
             f"entropy: {claim.low} < {claim.high}",
             f"{_number(DENG[claim.low].entropy)} < {_number(DENG[claim.high].entropy)}",
-            f"{entropy[claim.low].mean:.2f}, {entropy[claim.high].mean:.2f}",
+            ", ".join(f"{mean:.2f}" for mean in shared_means(results, "entropy", claim.low, claim.high)),
             text,
         ]
         for claim, text in judged.items()
@@ -188,7 +190,6 @@ def _whole_order(judged: Mapping[Below, str]) -> str:
 
 
 def _bleu_claims(results: Sequence[RowResult]) -> list[list[str]]:
-    bleu = summarise(results, "bleu")
     gains = {row: (DENG[row].bleu or math.nan) - (DENG["soft"].bleu or math.nan) for row in DENG if row != "soft"}
     gains["bayesian-wc"] = (BAM["bayesian-wc"].bleu or math.nan) - (BAM["soft"].bleu or math.nan)
     claims = {row: Below("soft", row) if gain > 0.0 else Below(row, "soft") for row, gain in gains.items()}
@@ -197,7 +198,7 @@ def _bleu_claims(results: Sequence[RowResult]) -> list[list[str]]:
         [
             f"BLEU of {row} {'above' if gains[row] > 0.0 else 'below'} soft's",
             f"{gains[row]:+.2f}",
-            f"{bleu[row].mean - bleu['soft'].mean:+.2f}",
+            f"{operator.sub(*shared_means(results, 'bleu', row, 'soft')):+.2f}",
             judged[claim],
         ]
         for row, claim in claims.items()
