@@ -44,6 +44,9 @@ def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--scale", default=None, help="size of network and data, where a recipe has several")
     parser.add_argument("--config", type=Path, nargs="*", default=[], help="further YAML files; later ones win")
     parser.add_argument("--output", type=Path, default=None, help="folder of the run; runs/RECIPE/ROW-seed0 by default")
+    parser.add_argument(
+        "--replay", action="store_true", help="repeat the update whose loss or gradient stopped this run, and stop"
+    )
 
 
 def _run(arguments: Namespace) -> None:
@@ -59,10 +62,12 @@ def _run(arguments: Namespace) -> None:
         raise SystemExit(f"no such config file: {', '.join(missing)}")
     settings, plain = recipe.load(configs, settings_of(arguments.overrides))
     output = arguments.output or Path("runs") / name / f"{row}-seed{settings.seed}"
-    if is_main_process():
+    if arguments.replay and not (output / "failure").is_dir():
+        raise SystemExit(f"--replay: there is no {output / 'failure'}, so no update of that run failed; see --output")
+    if is_main_process() and not arguments.replay:
         note_commit(output)
     settle()
-    result = recipe.train(Run(settings, plain, output))
+    result = recipe.train(Run(settings, plain, output, is_replay=arguments.replay))
     write_atomically(output / "result.json", json.dumps(asdict(result), indent=1) + "\n")
     for metric, value in result.metrics.items():
         print(f"{metric:<24} {value:.6g}")

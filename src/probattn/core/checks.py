@@ -10,9 +10,13 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-__all__ = ["content_checks", "require_constant", "require_finite", "require_no_nan"]
+__all__ = ["NonFiniteError", "content_checks", "require_constant", "require_finite", "require_no_nan"]
 
 _is_enabled = True
+
+
+class NonFiniteError(ValueError):
+    """A tensor holds a NaN or an infinity where it must not; the message names it."""
 
 
 @contextmanager
@@ -31,7 +35,7 @@ def content_checks(enabled: bool) -> Iterator[None]:
 
 
 def require_no_nan(tensor: Tensor, name: str, advice: str) -> None:
-    """Raise a ValueError that names the tensor if it holds a NaN.
+    """Raise a `NonFiniteError` that names the tensor if it holds a NaN.
 
     Args:
         tensor: Any shape.
@@ -40,14 +44,15 @@ def require_no_nan(tensor: Tensor, name: str, advice: str) -> None:
     """
     if _can_read(tensor) and not _has_finite_sum(tensor) and bool(torch.isnan(tensor).any()):
         count = int(torch.isnan(tensor).sum())
-        raise ValueError(f"{name} of shape {tuple(tensor.shape)} has {count} NaN value(s). {advice}")
+        raise NonFiniteError(f"{name} of shape {tuple(tensor.shape)} has {count} NaN value(s). {advice}")
 
 
 def require_finite(tensor: Tensor, name: str, advice: str) -> None:
-    """Raise a ValueError that names the tensor if it holds a NaN or an infinity. Arguments as for `require_no_nan`."""
+    """Raise a `NonFiniteError` if the tensor holds a NaN or an infinity. Arguments as for `require_no_nan`."""
     if _can_read(tensor) and not _has_finite_sum(tensor) and not bool(torch.isfinite(tensor).all()):
         count = int((~torch.isfinite(tensor)).sum())
-        raise ValueError(f"{name} of shape {tuple(tensor.shape)} has {count} value(s) that are not finite. {advice}")
+        problem = f"has {count} value(s) that are not finite"
+        raise NonFiniteError(f"{name} of shape {tuple(tensor.shape)} {problem}. {advice}")
 
 
 def require_constant(tensor: Tensor, name: str, advice: str) -> None:

@@ -10,9 +10,20 @@ from typing import Any, Protocol
 
 from torch import nn
 
+from probattn.core.checks import NonFiniteError
 from probattn.recipes.recipe import Run
 from probattn.recipes.results import RowResult
-from probattn.training import Stage, Task, Trainer, TrainerSettings, TrainResult, is_main_process, load_weights
+from probattn.training import (
+    Stage,
+    Task,
+    Trainer,
+    TrainerSettings,
+    TrainingFailure,
+    TrainResult,
+    is_main_process,
+    load_weights,
+    replay_failure,
+)
 
 
 def train_to_end(task: Task, run: Run, *, settings: TrainerSettings, stages: Sequence[Stage], seed: int) -> TrainResult:
@@ -26,12 +37,21 @@ def train_to_end(task: Task, run: Run, *, settings: TrainerSettings, stages: Seq
         seed: Of all noise.
 
     Raises:
-        SystemExit: The time was up, so that the run is to be continued; or this is not the process that evaluates.
+        SystemExit: The time was up, so that the run is to be continued; or this is not the process that evaluates; or
+            the failed update was to be repeated, which is done.
+        TrainingFailure: A loss or gradient was not finite, or the loss exploded.
     """
+    if run.is_replay:
+        print(replayed(task, run.output / "failure", stages=stages))
+        raise SystemExit(0)
     trainer = Trainer(
         task, replace(settings, seed=seed), stages=stages, output=run.output, show_progress=run.show_progress
     )
-    result = trainer.run()
+    try:
+        result = trainer.run()
+    except TrainingFailure as error:
+        hint = f"On the command line: repeat your `probattn train` with --output {run.output} --replay."
+        raise TrainingFailure(f"{error} {hint}") from error
     if not result.is_finished:
         raise SystemExit(f"the time was up after {result.updates} updates; run the same command again to go on")
     if not is_main_process():
@@ -44,6 +64,31 @@ def train_to_end(task: Task, run: Run, *, settings: TrainerSettings, stages: Seq
         )
     load_weights(task.model, result.best)
     return result
+
+
+def replayed(task: Task, folder: Path, *, stages: Sequence[Stage]) -> str:
+    """Repeat the update that stopped a run, and say what came of it.
+
+    Args:
+        task: Of the run.
+        folder: Where the failure was kept.
+        stages: Of the run.
+    """
+    report = json.loads((folder / "rank-0.json").read_bytes())
+    try:
+        found = replay_failure(task, folder, stages=stages)
+    except NonFiniteError as error:
+        return f"update {report['update']} of stage {report['stage']!r}, repeated:\n{error}"
+    gradients = {name: one.grad for name, one in task.model.named_parameters() if one.grad is not None}
+    broken = [name for name, gradient in gradients.items() if not bool(gradient.isfinite().all())]
+    return "\n".join(
+        [
+            f"{report['reason']} at update {report['update']} of stage {report['stage']!r}, repeated:",
+            f"loss {', '.join(f'{loss:g}' for loss in found.losses)}; norm of the gradient {found.gradient_norm:g}",
+            f"gradients that are not finite: {', '.join(broken) if broken else 'none'}",
+            f"the batch is described in {folder / 'rank-0.json'}",
+        ]
+    )
 
 
 def announce(corpus: object, run: Run) -> None:

@@ -25,6 +25,7 @@ class Run:
         output: Folder of checkpoints, logs and the trained model.
         show_progress: Whether to show progress bars.
         keeps_model: Whether to save the trained model; not in comparisons of a recipe that keeps results only.
+        is_replay: Whether to repeat the update that stopped this run instead of training.
     """
 
     settings: Any
@@ -32,6 +33,7 @@ class Run:
     output: Path
     show_progress: bool = True
     keeps_model: bool = True
+    is_replay: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """One optimiser step: forward and backward over a group of batches, on all ranks, and the checks in between."""
 
 import copy
+import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
+from probattn.core.checks import NonFiniteError
 from probattn.training.batches import Group, move
 from probattn.training.diagnostics import effective_kl_gradient
 from probattn.training.distributed import Processes
@@ -143,7 +145,7 @@ class Updater:
             with torch.autocast(
                 self._processes.device.type, torch.bfloat16, enabled=self._settings.precision == "bf16"
             ):
-                loss = self._wrapped(batch, self._stage, update)
+                loss = self._forward(batch, update, random)
             output = replace(self._step.taken(), loss=loss.float())
             every = self._settings.kl_gradient_every
             has_parts = {"likelihood", "kl"} <= set(output.parts)
@@ -160,6 +162,16 @@ class Updater:
             for name, (total, count) in output.logs.items():
                 sums.add(name, total, count)
         return _Pass(batch, random, replace(output, loss=output.loss.detach(), parts={}), is_counted)
+
+    def _forward(self, batch: Any, update: int, random: RandomState) -> Tensor:
+        """The loss of a batch; numbers that are not finite and were found on the way to it are a failure too."""
+        try:
+            loss: Tensor = self._wrapped(batch, self._stage, update)
+        except NonFiniteError as error:
+            raise self._failed(
+                str(error), update=update, loss=math.nan, norm=math.nan, batches=[batch], random=[random]
+            ) from error
+        return loss
 
     def _share(self, passes: Sequence[_Pass], wishes: Sequence[float]) -> tuple[float, list[float]]:
         """Turn the summed gradients into those of the mean loss; returns that loss and the agreed wishes.
@@ -191,20 +203,33 @@ class Updater:
             if factor is not None:
                 loop.recent_losses = [*loop.recent_losses, loss][-WINDOW:]
             return
+        batches, random = [entry.batch for entry in passes], [entry.random for entry in passes]
+        raise self._failed(reason, update=loop.stage_update, loss=loss, norm=norm, batches=batches, random=random)
+
+    def _failed(
+        self,
+        reason: str,
+        *,
+        update: int,
+        loss: float,
+        norm: float,
+        batches: Sequence[Any],
+        random: Sequence[RandomState],
+    ) -> TrainingFailure:
+        """Keep what it takes to repeat an update that went wrong; returns the error to raise."""
         failure = Failure(
             reason=reason,
             stage=self._stage.name,
-            update=loop.stage_update,
+            update=update,
             loss=loss,
             gradient_norm=norm,
             precision=self._settings.precision,
-            batches=[entry.batch for entry in passes],
-            random=[entry.random for entry in passes],
+            batches=list(batches),
+            random=list(random),
         )
         self._optimizer.zero_grad(set_to_none=True)
-        rank = self._processes.rank
-        raise TrainingFailure(
-            write_failure(self._failure_folder, failure, task=self._task, stage=self._stage, rank=rank)
+        return TrainingFailure(
+            write_failure(self._failure_folder, failure, task=self._task, stage=self._stage, rank=self._processes.rank)
         )
 
     def _finish(self, passes: Sequence[_Pass], versions: dict[int, int]) -> None:

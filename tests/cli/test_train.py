@@ -1,0 +1,56 @@
+"""`probattn train`: a run that was stopped by its loss can be looked at."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from probattn import cli
+from probattn.core import content_checks
+from tests.toy_language import SMALL, write_toy_language
+
+
+def words_of(tmp_path: Path, *more: str) -> list[str]:
+    source, target = write_toy_language(tmp_path, size=80)
+    text = {"corpus.name": "files", "corpus.src": source, "corpus.tgt": target}
+    settings = [f"{name}={value}" for name, value in {**text, **SMALL}.items()]
+    return ["train", "translation/soft", *settings, *more, "--output", str(tmp_path / "run")]
+
+
+FAILING = ("trainer.learning_rate=1e30", "trainer.warmup_updates=0")
+"""Settings whose second update has weights that overflow."""
+
+
+def replayed(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        cli.main([*words, "--replay"])
+    assert ended.value.code == 0
+    return capsys.readouterr().out
+
+
+def test_a_failed_update_is_repeated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = words_of(tmp_path, *FAILING)
+    with pytest.raises(SystemExit, match=r"attention scores .*not finite.* with --output .*run --replay"):
+        cli.main(words)
+    report = json.loads((tmp_path / "run" / "failure" / "rank-0.json").read_text())
+    assert report["batches"][0]["source"]  # the sentences that it happened with
+    said = replayed(words, capsys)
+    assert f"update {report['update']} of stage 'main', repeated:" in said
+    assert "attention scores" in said and "not finite" in said
+
+
+def test_a_loss_that_is_not_finite_is_repeated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = words_of(tmp_path, *FAILING)
+    with content_checks(False):  # nothing stops the numbers on their way to the loss
+        with pytest.raises(SystemExit, match="the loss is nan"):
+            cli.main(words)
+        said = replayed(words, capsys)
+    assert "repeated:\nloss nan; norm of the gradient nan" in said
+    assert "gradients that are not finite: source_embedding.weight" in said and "rank-0.json" in said
+
+
+def test_nothing_is_repeated_where_nothing_failed(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="no update of that run failed"):
+        cli.main([*words_of(tmp_path), "--replay"])
+    assert not (tmp_path / "run").exists()
