@@ -12,7 +12,7 @@ from probattn.nn import Additive, Bilinear, BiLSTM
 E, ENCODER, H, WORDS = 12, 8, 16, 20
 
 
-def build(site: pa.Site, dropout: float = 0.0) -> Seq2Seq:
+def build(site: pa.Site, dropout: float = 0.0, *, layers: int = 1, readout_dim: int | None = None) -> Seq2Seq:
     torch.manual_seed(0)
     target = nn.Embedding(WORDS, E)
     return Seq2Seq(
@@ -21,7 +21,8 @@ def build(site: pa.Site, dropout: float = 0.0) -> Seq2Seq:
         score=Additive(H, 2 * ENCODER, hidden_dim=10),
         weights=site,
         decoder_dim=H,
-        readout=Readout(H, 2 * ENCODER, embedding=target, dropout=dropout),
+        decoder_layers=layers,
+        readout=Readout(H, 2 * ENCODER, embedding=target, hidden_dim=readout_dim, dropout=dropout),
         context_dim=2 * ENCODER,
         dropout=dropout,
     )
@@ -119,8 +120,9 @@ def test_gradients_formed_in_chunks_are_those_of_the_plain_readout(row: str) -> 
             assert torch.allclose(with_credit, without, atol=1e-4)
 
 
-def test_step_by_step_prediction_agrees_with_the_exact_likelihood() -> None:
-    model, data = build(categorical()).eval(), batch()
+@pytest.mark.parametrize(("layers", "readout_dim"), [(1, None), (2, None), (3, 7)])
+def test_step_by_step_prediction_agrees_with_the_exact_likelihood(layers: int, readout_dim: int | None) -> None:
+    model, data = build(categorical(), layers=layers, readout_dim=readout_dim).eval(), batch()
     with torch.no_grad():
         whole = model(**data, estimators={"weights": pa.Enumerate()}, use_posterior=False)
         exact = torch.logsumexp(whole.latents[0].draw.log_weight + whole.log_lik, dim=0)
@@ -129,7 +131,7 @@ def test_step_by_step_prediction_agrees_with_the_exact_likelihood() -> None:
         for step in range(data["target_in"].shape[1]):
             words = model.readout.embedding(data["target_in"][:, step])
             state, scores, _ = model.advance(state, words, encoded)
-            log_probs, _ = model.predictive(state.hidden, scores, encoded, pa.Enumerate())
+            log_probs, _ = model.predictive(model.query(state), scores, encoded, pa.Enumerate())
             picked = log_probs.gather(-1, data["target_out"][:, step : step + 1]).squeeze(-1)
             real = data["target_mask"][:, step]
             assert torch.allclose(picked[real], exact[:, step][real], atol=1e-5)
@@ -146,3 +148,13 @@ def test_one_dropout_mask_is_shared_by_all_particles() -> None:
 def test_source_padding_in_the_middle_is_refused() -> None:
     with pytest.raises(ValueError, match="real position after a padded one"):
         BiLSTM(3, 2)(torch.zeros(1, 3, 3), torch.tensor([[True, False, True]]))
+
+
+def test_every_layer_and_an_output_layer_of_its_own_get_gradients() -> None:
+    model, data = build(categorical(), layers=2, readout_dim=7), batch()
+    terms = pa.Elbo()(model(**data, estimators={"weights": pa.Mean()}))
+    terms.loss.sum().backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None and bool(parameter.grad.ne(0).any()), name
+    assert {"cell.layers.1.weight_hh", "readout.output.weight"} <= set(model.state_dict())
+    assert set(build(categorical()).state_dict()).isdisjoint({"readout.output.weight", "cell.layers.0.weight_hh"})

@@ -2,14 +2,17 @@
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from probattn.cli import _COMMANDS
 from probattn.cli.command import settings_of
-from probattn.recipes.comparison import recipe_by_name
+from probattn.recipes.comparison import Comparison, recipe_by_name
 from probattn.recipes.recipe import CONFIGS
 from probattn.recipes.translation import RECIPE as TRANSLATION
+from probattn.recipes.translation_data import load_corpus
+from probattn.recipes.translation_settings import build_model
 
 FILES = sorted(CONFIGS.rglob("*.yaml"))
 
@@ -52,4 +55,25 @@ def test_the_papers_translation_network_has_its_sizes() -> None:
     )
     network = settings.network
     assert (network.encoder_layers, network.encoder_dim, network.decoder_dim) == (2, 512, 768)
+    assert (network.decoder_layers, network.readout_dim, network.uniform_init) == (2, 768, 0.1)
     assert network.embedding_dim == 512 and settings.site.posterior.num_layers == 2
+
+
+def test_a_setting_that_came_later_leaves_results_valid_at_its_default(tmp_path: Path) -> None:
+    def mark(**overrides: object) -> str:
+        return Comparison(TRANSLATION, ("soft",), 1, None, overrides, tmp_path).fingerprint("soft")
+
+    assert mark() == mark(**{"network.decoder_layers": 1})
+    assert mark() != mark(**{"network.decoder_layers": 2})
+    assert mark() != mark(**{"network.decoder_dim": 32})
+
+
+def test_the_papers_network_can_be_built_and_starts_uniform() -> None:
+    small = {f"network.{name}": 8 for name in ("embedding_dim", "encoder_dim", "decoder_dim", "attention_dim")}
+    overrides = {**small, "network.readout_dim": 12, "corpus.name": "generated", "corpus.train_size": 200}
+    settings, _ = TRANSLATION.load(TRANSLATION.configs("soft", "paper"), overrides)
+    subwords = load_corpus(settings.corpus).subwords
+    model = build_model(settings, subwords)
+    assert model.readout.weight.shape == (len(subwords.outputs), 12) and model.cell.hidden_size == 16
+    highest = [float(one.detach().abs().max()) for one in model.parameters()]
+    assert max(highest) <= 0.1 and max(highest) > 0.099

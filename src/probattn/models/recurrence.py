@@ -21,8 +21,8 @@ class DecoderState:
     """State of the recurrence between two steps.
 
     Attributes:
-        hidden: (B, H).
-        cell: (B, H).
+        hidden: (B, H); of stacked layers (B, L H), the top one last.
+        cell: As hidden.
         context: (B, C) what is fed into the next step, or was into the last one; C = 0 without attention.
     """
 

@@ -6,7 +6,7 @@ particles together, in chunks. A site with `feeds_state` sends its draw through 
 another (an ablation).
 
 Size letters: K particles, B sentences, S source positions, T target positions, E embedding, C context (encoder) width,
-H decoder width, R readout width, V target words.
+H decoder width, L decoder layers, R readout width, V target words.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from probattn.core.bounds import Bound
 from probattn.core.noise import fold_seed, fresh_seed
 from probattn.models.draws import chunk_credit, stack_steps
 from probattn.models.recurrence import DecoderState, encode_source, words_log_lik
-from probattn.nn import Score, SequenceEncoder, Site
+from probattn.nn import Score, SequenceEncoder, Site, StackedLSTMCell
 
 __all__ = ["Encoded", "Readout", "Seq2Seq", "StatePath"]
 
@@ -57,12 +57,13 @@ class StatePath:
 
 
 class Readout(nn.Module):
-    """log softmax(E dropout(tanh(W_q query + W_c context))) with E tied to the target embedding.
+    """log softmax(E dropout(tanh(W_q query + W_c context))) with E tied to the target embedding, or of its own.
 
     Args:
         query_dim: H.
         context_dim: C.
-        embedding: The target embedding, (V, R); its weight is the output layer.
+        embedding: The target embedding, (V, R); its weight is the output layer unless `hidden_dim` is given.
+        hidden_dim: R of an output layer that is not tied; None: tied.
         dropout: Of the hidden layer; one mask per query is shared by all particles, so that a sample and its baseline
             differ in nothing but the draw.
         skip_below: Particles whose share in the gradient is at most this are left out of it; 0 is exact (see
@@ -75,16 +76,24 @@ class Readout(nn.Module):
         context_dim: int,
         *,
         embedding: nn.Embedding,
+        hidden_dim: int | None = None,
         dropout: float = 0.0,
         skip_below: float = 0.0,
     ):
         super().__init__()
         self.embedding = embedding
-        self.project_query = nn.Linear(query_dim, embedding.embedding_dim)
-        self.project_context = nn.Linear(context_dim, embedding.embedding_dim, bias=False)
+        width = embedding.embedding_dim if hidden_dim is None else hidden_dim
+        self.project_query = nn.Linear(query_dim, width)
+        self.project_context = nn.Linear(context_dim, width, bias=False)
+        self.output = None if hidden_dim is None else nn.Linear(width, embedding.num_embeddings, bias=False)
         self.bias = nn.Parameter(torch.zeros(embedding.num_embeddings))
         self.dropout = dropout
         self.skip_below = skip_below
+
+    @property
+    def weight(self) -> Tensor:
+        """(V, R) of the output layer."""
+        return self.embedding.weight if self.output is None else self.output.weight
 
     def hidden(self, query: Tensor, context: Tensor) -> Tensor:
         """(K, *unit, R) from queries (*unit, H) and projected contexts (K, *unit, R)."""
@@ -97,7 +106,7 @@ class Readout(nn.Module):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """(..., V)."""
-        return nn.functional.linear(hidden, self.embedding.weight, self.bias)
+        return nn.functional.linear(hidden, self.weight, self.bias)
 
 
 class Seq2Seq(nn.Module):
@@ -109,9 +118,10 @@ class Seq2Seq(nn.Module):
         score: Between decoder states and encoder states.
         weights: The site of the alignment.
         decoder_dim: H.
+        decoder_layers: L; the first one is fed the context, the top one is the query.
         readout: The output layer; it holds the target embedding.
         context_dim: C.
-        dropout: Of embeddings and encoder states.
+        dropout: Of embeddings, encoder states, and between layers of the decoder.
     """
 
     def __init__(
@@ -122,6 +132,7 @@ class Seq2Seq(nn.Module):
         score: Score,
         weights: Site,
         decoder_dim: int,
+        decoder_layers: int = 1,
         readout: Readout,
         context_dim: int,
         dropout: float = 0.0,
@@ -132,7 +143,13 @@ class Seq2Seq(nn.Module):
         self.score = score
         self.weights = weights
         self.readout = readout
-        self.cell = nn.LSTMCell(readout.embedding.embedding_dim + context_dim, decoder_dim)
+        self.decoder_dim = decoder_dim
+        width = readout.embedding.embedding_dim + context_dim
+        self.cell: nn.LSTMCell | StackedLSTMCell = (
+            nn.LSTMCell(width, decoder_dim)
+            if decoder_layers == 1
+            else StackedLSTMCell(width, decoder_dim, num_layers=decoder_layers, dropout=dropout)
+        )
         self.dropout = nn.Dropout(dropout)
 
     @property
@@ -164,10 +181,15 @@ class Seq2Seq(nn.Module):
             The state after it, its scores (B, S) and its expected weights (B, S).
         """
         hidden, cell = self.cell(torch.cat([words, state.context], dim=-1), (state.hidden, state.cell))
-        scores = self.score.compare(hidden.unsqueeze(1), encoded.prepared)  # (B, 1, S)
-        weights = self.weights.expected(Given(memory=encoded.memory, query=hidden.unsqueeze(1), scores=scores))
+        query = hidden[:, -self.decoder_dim :].unsqueeze(1)
+        scores = self.score.compare(query, encoded.prepared)  # (B, 1, S)
+        weights = self.weights.expected(Given(memory=encoded.memory, query=query, scores=scores))
         context = torch.bmm(weights.to(encoded.memory.values.dtype), encoded.memory.values).squeeze(1)
         return DecoderState(hidden, cell, context), scores.squeeze(1), weights.squeeze(1)
+
+    def query(self, state: DecoderState) -> Tensor:
+        """(B, H) what asks and is read out: the state of the top layer."""
+        return state.hidden[:, -self.decoder_dim :]
 
     def forward(
         self,
@@ -208,7 +230,7 @@ class Seq2Seq(nn.Module):
             hidden,
             target_out,
             target_mask,
-            weight=self.readout.embedding.weight,
+            weight=self.readout.weight,
             bias=self.readout.bias,
             credit=None if bound is None else chunk_credit(bound, latent.draw, target_mask),
             skip_below=self.readout.skip_below,
@@ -223,12 +245,12 @@ class Seq2Seq(nn.Module):
         for step, word in enumerate(words.unbind(dim=1)):
             state, step_scores, _ = self.advance(state, word, encoded)
             if self.weights.feeds_state:
-                given = Given(encoded.memory, query=state.hidden.unsqueeze(1), scores=step_scores.unsqueeze(1))
+                given = Given(encoded.memory, query=self.query(state).unsqueeze(1), scores=step_scores.unsqueeze(1))
                 latent: Latent = self.weights(given, estimator, seed=fold_seed(seed, step))
                 drawn = encoded.memory.support.read(latent.draw, encoded.memory.values)[0, :, 0]
                 state = replace(state, context=drawn)
                 latents.append(latent)
-            queries.append(state.hidden)
+            queries.append(self.query(state))
             scores.append(step_scores)
         stacked = (stack_steps(latents),) if latents else ()
         return StatePath(torch.stack(queries, dim=1), torch.stack(scores, dim=1), stacked)

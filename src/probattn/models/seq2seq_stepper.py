@@ -71,7 +71,7 @@ class Seq2SeqStepper:
         """Log-probabilities (R, V) of the next word after `tokens` (R,)."""
         words = self.model.readout.embedding(tokens.to(self.model.device))
         decoder, scores, weights = self.model.advance(state.decoder, words, state.encoded)
-        log_probs, _ = self.model.predictive(decoder.hidden, scores, state.encoded, state.estimator)
+        log_probs, _ = self.model.predictive(self.model.query(decoder), scores, state.encoded, state.estimator)
         return log_probs, replace(state, decoder=decoder, weights=weights)
 
     def select(self, state: StepperState, indices: Tensor) -> StepperState:

@@ -4,7 +4,7 @@ from probattn.nn.attention import Attention, AttentionOutput
 from probattn.nn.autoregressive import AutoregressiveCategorical, AutoregressiveGaussian
 from probattn.nn.bottleneck import Bottleneck, BottleneckOutput, fold_particles, unfold_particles
 from probattn.nn.causal_conv import CausalConvolutions, Incremental
-from probattn.nn.cells import LayerNormLSTMCell
+from probattn.nn.cells import LayerNormLSTMCell, StackedLSTMCell
 from probattn.nn.codebook import Codebook, k_means
 from probattn.nn.conditionals import (
     Conditional,
@@ -65,6 +65,7 @@ __all__ = [
     "Site",
     "SoftCodebook",
     "SparseRows",
+    "StackedLSTMCell",
     "StandardNormal",
     "Uniform",
     "divergence",

@@ -6,7 +6,7 @@ Size letters: B rows, D input width, H width of the state.
 import torch
 from torch import Tensor, nn
 
-__all__ = ["LayerNormLSTMCell"]
+__all__ = ["LayerNormLSTMCell", "StackedLSTMCell"]
 
 
 class LayerNormLSTMCell(nn.Module):
@@ -45,3 +45,41 @@ class LayerNormLSTMCell(nn.Module):
         enter, candidate, keep, leave = gates.unbind(dim=-2)
         cell = self.cell_norm(torch.sigmoid(keep + 1.0) * cell + torch.sigmoid(enter) * torch.tanh(candidate))
         return torch.sigmoid(leave) * torch.tanh(cell), cell
+
+
+class StackedLSTMCell(nn.Module):
+    """LSTM cells on top of each other, called as one `nn.LSTMCell` of width L x H; the top layer's state comes last.
+
+    Args:
+        input_dim: D.
+        hidden_dim: H, of each layer.
+        num_layers: L.
+        dropout: Of what a layer hands to the next.
+
+    Example:
+        >>> cell = StackedLSTMCell(3, 4, num_layers=2)
+        >>> hidden, memory = cell(torch.zeros(2, 3), (torch.zeros(2, 8), torch.zeros(2, 8)))
+        >>> hidden.shape
+        torch.Size([2, 8])
+    """
+
+    def __init__(self, input_dim: int, hidden_dim: int, *, num_layers: int, dropout: float = 0.0):
+        super().__init__()
+        if num_layers < 1:
+            raise ValueError(f"num_layers must be at least 1, got {num_layers}")
+        self.hidden_size = num_layers * hidden_dim
+        self.layers = nn.ModuleList(
+            nn.LSTMCell(hidden_dim if layer else input_dim, hidden_dim) for layer in range(num_layers)
+        )
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, inputs: Tensor, state: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        """Hidden states and cells (B, L H) after inputs (B, D), from those before."""
+        before = zip(*(one.chunk(len(self.layers), dim=-1) for one in state), strict=True)
+        hidden, cells = [], []
+        for number, (layer, (layer_hidden, layer_cell)) in enumerate(zip(self.layers, before, strict=True)):
+            below = self.dropout(hidden[-1]) if number else inputs
+            layer_hidden, layer_cell = layer(below, (layer_hidden, layer_cell))
+            hidden.append(layer_hidden)
+            cells.append(layer_cell)
+        return torch.cat(hidden, dim=-1), torch.cat(cells, dim=-1)

@@ -25,6 +25,7 @@ from tqdm import tqdm
 
 from probattn import __version__
 from probattn.kernels import native
+from probattn.recipes.later_settings import without_added
 from probattn.recipes.provenance import commit, note_commit, trained_with
 from probattn.recipes.recipe import Recipe, Run
 from probattn.recipes.results import RowResult
@@ -72,8 +73,8 @@ class Comparison:
 
     def fingerprint(self, row: str) -> str:
         """Changes when a setting (a default, too), a file that an override names, or the version does."""
-        _, plain = self.recipe.load(self.recipe.configs(row, self.scale), self.overrides)
-        settings = {name: value for name, value in plain.items() if name != "seed"}
+        found, plain = self.recipe.load(self.recipe.configs(row, self.scale), self.overrides)
+        settings = {name: value for name, value in without_added(found, plain).items() if name != "seed"}
         files = [value for value in self.overrides.values() if isinstance(value, str) and Path(value).is_file()]
         digests = [hashlib.sha256(Path(name).read_bytes()).hexdigest() for name in files]
         text = json.dumps([settings, __version__, *digests], sort_keys=True, default=str)

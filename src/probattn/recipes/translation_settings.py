@@ -11,6 +11,7 @@ from probattn.data.subwords import Subwords
 from probattn.models import Readout, Seq2Seq
 from probattn.nn import Additive, BiLSTM
 from probattn.recipes.blueprints import SiteBlueprint, Sizes
+from probattn.recipes.later_settings import added
 from probattn.recipes.translation_data import CorpusSettings
 from probattn.recipes.translation_search import DecodingSettings
 from probattn.training import TrainerSettings
@@ -21,13 +22,19 @@ class NetworkSettings:
     """Sizes of the network."""
 
     embedding_dim: int = 192
-    """Of source and target words; the readout is tied to the target embedding."""
+    """Of source and target words."""
     encoder_dim: int = 128
     """Of one direction of the encoder."""
     encoder_layers: int = 1
     """Of the encoder."""
     decoder_dim: int = 256
-    """Of the decoder."""
+    """Of a layer of the decoder."""
+    decoder_layers: int = added(1)
+    """Of the decoder; the first is fed the context, the last one asks."""
+    readout_dim: int | None = added(None)
+    """Of the readout's hidden layer, with an output layer of its own; null: tied to the target embedding."""
+    uniform_init: float | None = added(None)
+    """All weights start uniform between plus and minus this; null: as torch starts them, embeddings smaller."""
     attention_dim: int = 128
     """Of the additive score's hidden layer."""
     dropout: float = 0.3
@@ -96,15 +103,25 @@ def build_model(settings: TranslationSettings, subwords: Subwords) -> Seq2Seq:
         nn.init.normal_(embedding.weight, std=sizes.embedding_dim**-0.5)
     context_dim = 2 * sizes.encoder_dim
     site = settings.site.build("weights", Sizes(keys=context_dim, embedding=sizes.embedding_dim, dropout=sizes.dropout))
-    return Seq2Seq(
+    model = Seq2Seq(
         source,
         BiLSTM(sizes.embedding_dim, sizes.encoder_dim, num_layers=sizes.encoder_layers, dropout=sizes.dropout),
         score=Additive(sizes.decoder_dim, context_dim, hidden_dim=sizes.attention_dim),
         weights=site,
         decoder_dim=sizes.decoder_dim,
+        decoder_layers=sizes.decoder_layers,
         readout=Readout(
-            sizes.decoder_dim, context_dim, embedding=target, dropout=sizes.dropout, skip_below=sizes.skip_below
+            sizes.decoder_dim,
+            context_dim,
+            embedding=target,
+            hidden_dim=sizes.readout_dim,
+            dropout=sizes.dropout,
+            skip_below=sizes.skip_below,
         ),
         context_dim=context_dim,
         dropout=sizes.dropout,
     )
+    if sizes.uniform_init is not None:
+        for parameter in model.parameters():
+            nn.init.uniform_(parameter, -sizes.uniform_init, sizes.uniform_init)
+    return model
