@@ -76,7 +76,8 @@ class StackedLSTMCell(nn.Module):
     def forward(self, inputs: Tensor, state: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         """Hidden states and cells (B, L H) after inputs (B, D), from those before."""
         before = zip(*(one.chunk(len(self.layers), dim=-1) for one in state), strict=True)
-        hidden, cells = [], []
+        hidden: list[Tensor] = []
+        cells: list[Tensor] = []
         for number, (layer, (layer_hidden, layer_cell)) in enumerate(zip(self.layers, before, strict=True)):
             below = self.dropout(hidden[-1]) if number else inputs
             layer_hidden, layer_cell = layer(below, (layer_hidden, layer_cell))
