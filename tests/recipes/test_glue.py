@@ -141,6 +141,20 @@ def test_measuring_the_gradient_changes_no_training() -> None:
     assert len(training.gradients) == 1 and 0.0 < training.metrics()["kl_gradient"] < 10.0
 
 
+def test_half_precision_trains_alike_and_keeps_weights_in_float32() -> None:
+    runs = {}
+    for precision in ("no", "bf16"):
+        training = training_of("wc", **{"optimiser.precision": precision})
+        training.run_epoch(0)
+        assert {parameter.dtype for parameter in training.model.parameters()} == {torch.float32}
+        runs[precision] = training
+    losses = [[loss for _, loss in runs[precision].curve] for precision in runs]
+    assert losses[0] != losses[1] and losses[0] == pytest.approx(losses[1], rel=0.02)
+    assert runs["no"].kl == pytest.approx(runs["bf16"].kl, rel=0.02)
+    with pytest.raises(SystemExit, match="precision"):
+        settings_of("wc", **{"optimiser.precision": "fp8"})
+
+
 def test_divergence_is_an_error_or_the_end() -> None:
     for row, has_error in (("wc", True), ("wc-exp", False)):
         training = training_of(row)

@@ -107,6 +107,9 @@ def _facts(settings: GlueSettings, task: Kind, splits: Splits) -> dict[str, Any]
         "metric": task.metric,
         "encoder": settings.encoder.name,
         "epochs": settings.optimiser.epochs,
+        "precision": "float32"
+        if settings.optimiser.precision == "no"
+        else "bfloat16 in training, float32 in evaluation",
         "train_examples": splits.num_train,
         "test_examples": num_test,
         "drawn_examples": num_test if drawn is None else min(drawn, num_test),

@@ -29,11 +29,14 @@ _METRICS = {"cola": "matthews", "stsb": "pearson", "squad": "exact_match"}
 _FEW = {"evaluation.draws": 2, "evaluation.max_drawn": 2}  # draws of test examples are not needed
 
 
-def search(task: Task, *, workers: int = 1, output: Path = Path("results/glue/search")) -> str:
+def search(
+    task: Task, *, precision: Literal["no", "bf16"] = "no", workers: int = 1, output: Path = Path("results/glue/search")
+) -> str:
     """Train every row with every k; a table of validation numbers with the best k of each row in front.
 
     Args:
         task: A scale of the recipe.
+        precision: Of training; see `optimiser.precision`.
         workers: Processes, one thread each.
         output: Folder of the result file.
     """
@@ -41,8 +44,9 @@ def search(task: Task, *, workers: int = 1, output: Path = Path("results/glue/se
     settings, _ = recipe.load(recipe.configs("wc", task), {})
     metric = _METRICS.get(task, "accuracy")
     ks = sorted({*KS, float(settings.attention.k)})
-    grid = {(row, k): [_trial(row, k, seed) for seed in SEEDS] for row in ROWS for k in ks}
-    grid["soft", math.inf] = [Trial("soft", seed, _FEW) for seed in SEEDS]
+    common: dict[str, Any] = _FEW if precision == "no" else {**_FEW, "optimiser.precision": precision}
+    grid = {(row, k): [Trial(row, seed, {**common, "attention.k": k}) for seed in SEEDS] for row in ROWS for k in ks}
+    grid["soft", math.inf] = [Trial("soft", seed, common) for seed in SEEDS]
     trials = [trial for group in grid.values() for trial in group]
     kept = (f"validation/{metric}", "validation/nll")
     found = run_trials("glue", task, trials, output=output / f"{task}.json", metrics=kept, workers=workers)
@@ -55,11 +59,6 @@ def search(task: Task, *, workers: int = 1, output: Path = Path("results/glue/se
         [row, "-" if math.isinf(k) else f"{k:g}", f"{100.0 * value:.2f}", f"{nll:.3f}"] for row, k, value, nll in lines
     ]
     return as_markdown(["row", "k", f"validation {metric}", "validation NLL"], cells)
-
-
-def _trial(row: str, k: float, seed: int) -> Trial:
-    overrides: dict[str, Any] = {**_FEW, "attention.k": k}
-    return Trial(row, seed, overrides)
 
 
 if __name__ == "__main__":

@@ -56,7 +56,10 @@ class GlueTraining:
         """
         if self.has_noise:
             set_kl_step(self.model, self.step)
-        outputs = self.model(**self.train.batch(places), **self.train.labels(places))
+        inputs = {**self.train.batch(places), **self.train.labels(places)}
+        is_half = self.settings.optimiser.precision == "bf16"
+        with torch.autocast(inputs["input_ids"].device.type, torch.bfloat16, enabled=is_half):
+            outputs = self.model(**inputs)
         loss: Tensor = outputs.loss
         if self.has_kl:
             weight = float(self.settings.attention.kl_weight(self.step))

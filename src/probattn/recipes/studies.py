@@ -81,7 +81,13 @@ STUDIES = (
     Study("gat/citeseer", "gat", [("*", 20)], scale="citeseer"),
     Study("gat/pubmed", "gat", [("*", 10)], scale="pubmed"),
     *(
-        Study(f"glue/{task}", "glue", [("soft no-kl wc lc", 3), ("*", 1)], scale=task)
+        Study(
+            f"glue/{task}",
+            "glue",
+            [("soft no-kl wc lc", 3), ("*", 1)],
+            scale=task,
+            overrides={"optimiser.precision": "bf16"},
+        )
         for task in ("rte", "mrpc", "cola", "stsb")
     ),
     Study(
