@@ -75,6 +75,12 @@ def test_verdicts(soft: list[float], row: list[float], expected: str) -> None:
     assert verdicts(given, "x", [claim, Below("absent", "soft")]) == {claim: expected}
 
 
+def test_rows_without_a_common_seed_are_compared_and_said_to_have_none() -> None:
+    given = results({"soft": {0: 6.0, 1: 6.2}, "row": {2: 5.0}})
+    claim = Below("row", "soft")
+    assert verdicts(given, "x", [claim]) == {claim: "sign as claimed (no seed in common)"}
+
+
 def test_verdicts_are_adjusted_for_the_claims_on_a_metric() -> None:
     base, better = {0: 6.0, 1: 6.1, 2: 6.2}, {0: 5.0, 1: 5.4, 2: 5.0}
     given = results({"soft": base, **{name: better for name in "abc"}})

@@ -54,6 +54,20 @@ def test_every_row_takes_a_step_of_every_stage_and_is_evaluated(row: str) -> Non
     assert {"entropy_4", "dist1_4", "dist2_4", "repetition_4"} <= found.keys()
 
 
+@pytest.mark.parametrize(("row", "positions"), [("vae", 1), ("davam-short", None), ("davam-128", 0)])
+def test_the_averaged_kl_is_over_positions_of_the_latent(row: str, positions: int | None) -> None:
+    """One of a sentence's vector, the number of codes where it is fixed, and else (0) that of its words."""
+    task = task_of(row, **{"latent.num_codes": 16})
+    text = first_sentences(task.corpus.encoded["test"], 1)
+    found = tally(task.model, text)
+    if positions is None:
+        assert task.settings.latent is not None
+        positions = task.settings.latent.positions
+    words = int(text.batch([0]).words_mask.sum())
+    assert found.kl > 0.0 and words > 1 and positions != words
+    assert found.kl_over_positions == pytest.approx(found.kl / (positions or words))
+
+
 def test_encoders_of_all_rows_have_one_width() -> None:
     models = {row: task_of(row).model for row in RECIPE.rows}
     encoders = {row: model.encoder for row, model in models.items() if model.encoder is not None}

@@ -80,11 +80,8 @@ def _lines(results: Sequence[RowResult], metric: str, texts: Mapping[str, Below]
             continue
         said = judged[claim]
         if claim.margin > 0.0:
-            said = {
-                "no difference seen": "undecided: too near to the limit for this noise",
-                "sign as claimed (one seed)": "as claimed (one seed)",
-                "opposite sign (one seed)": "not as claimed (one seed)",
-            }.get(said, said)
+            said = said.replace("sign as claimed", "as claimed").replace("opposite sign", "not as claimed")
+            said = said.replace("no difference seen", "undecided: too near to the limit for this noise")
         means = [f"{found[row].mean:.3f}" for row in (claim.high, claim.low)]
         lines[claim.high, claim.low] = [text, *means, said]
     return lines

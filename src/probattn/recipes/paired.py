@@ -92,7 +92,8 @@ def verdicts(results: Sequence[RowResult], metric: str, claims: Sequence[Below])
             tested[claim] = difference_of([low[seed] - high[seed] - claim.margin for seed in shared])
             continue
         one, other = shared_means(results, metric, claim.low, claim.high)
-        found[claim] = f"{'sign as claimed' if one - other < claim.margin else 'opposite sign'} (one seed)"
+        sign = "sign as claimed" if one - other < claim.margin else "opposite sign"
+        found[claim] = f"{sign} ({'one seed' if shared else 'no seed in common'})"
     names = {str(place): claim for place, claim in enumerate(tested)}
     adjusted = holm({name: tested[claim].p_value for name, claim in names.items() if claim.margin == 0.0})
     for name, claim in names.items():

@@ -144,7 +144,13 @@ STUDIES = (
         )
         for scale in ("daquar", "scenes")
     ),
-    Study("captioning_flickr8k", "captioning", [("soft lc wc", 3), ("*", 1)], scale="flickr8k"),
+    Study(
+        "captioning_flickr8k",
+        "captioning",
+        [("soft lc wc", 3), ("*", 1)],
+        scale="flickr8k",
+        overrides={"decoding.has_meteor": "true"},
+    ),
     Study("captioning_scenes", "captioning", [("soft hard lc wc wc-acting", 3)], scale="scenes"),
 )
 

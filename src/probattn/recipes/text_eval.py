@@ -61,17 +61,20 @@ def first_sentences(text: EncodedSentences, count: int) -> EncodedSentences:
 
 @torch.no_grad()
 def tally(model: TextModel, text: EncodedSentences) -> Tally:
-    """Log-likelihood of the reconstruction by one draw, and the KL."""
+    """Log-likelihood of the reconstruction by one draw, and the KL; positions are those of the latent, not words."""
     log_lik = kl = averaged = 0.0
     tokens = 0
     for batch in batches_of(text):
         moved = batch.to(model.device)
-        terms = Elbo()(_evaluated(model, moved, Pathwise()))
+        read = model.encode(moved.words, moved.words_mask, {SITE: Pathwise()})
+        terms = Elbo()(
+            model.decode(read, target_in=moved.target_in, target_out=moved.target_out, target_mask=moved.target_mask)
+        )
         log_lik += float(terms.log_lik.sum())
         tokens += int(moved.target_mask.sum())
         for value in terms.kl.values():
             kl += float(value.sum())
-            averaged += float((value / moved.words_mask.sum(dim=-1)).sum())
+            averaged += float((value / read.mask.sum(dim=-1)).sum())
     return Tally(log_lik, kl, averaged, tokens, len(text))
 
 
