@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from probattn import cli
-from probattn.cli.command import settings_behind_set, settings_first
+from probattn.cli.command import gathered, settings_behind_set, settings_first
 
 FILES = ["--data.src", "my.de", "--data.tgt=my.en"]
 
@@ -38,3 +38,15 @@ def test_a_recipe_without_a_row_is_helped_on(capsys: pytest.CaptureFixture[str])
         cli.main(["train", "translation"])
     with pytest.raises(SystemExit, match=r"expected RECIPE/ROW, got 'transltion/soft'. Did you mean 'translation'\?"):
         cli.main(["train", "transltion/soft"])
+
+
+def test_repeated_options_add_up() -> None:
+    words = ["recall", "--set", "updates=5", "--set=learning_rate=0.1", "--memory.size", "3"]
+    assert settings_behind_set(gathered(words)) == [
+        *("recall", "--set", "memory.size=3", "updates=5", "learning_rate=0.1")
+    ]
+    assert gathered(["m", "--test_with", "soft", "--split", "valid", "--test_with", "exact"]) == [
+        *("m", "--test_with", "soft", "exact", "--split", "valid")
+    ]
+    with pytest.raises(SystemExit, match=r"updates"):
+        cli.main(["compare", "recall", "--rows", "soft", "--set", "updates=x", "--set", "batch_size=4"])

@@ -246,6 +246,7 @@ def test_wrong_models_are_named(trained: Trained, tmp_path: Path) -> None:
         (["translate", "MODEL", "--input", "one.de", "--num_samples", "0"], "num_samples must be at least 1"),
         (["align", "MODEL", "--src", "one.de", "--tgt", "two.en"], "has 1 lines and"),
         (["eval", "MODEL", "--src", "one.de"], "needs both --src and --tgt"),
+        (["eval", "MODEL", "--gold_set", "de-en", "--test_with", "soft"], "leave out --test_with"),
         (
             ["align", "MODEL", "--src", "one.de", "--tgt", "one.de", "--threshold", "2"],
             "--threshold is a weight, above 0",

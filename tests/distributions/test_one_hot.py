@@ -115,3 +115,9 @@ def test_a_hard_choice_needs_a_position():
 
 def test_a_batch_without_examples_is_no_error():
     assert MaskedOneHot(torch.zeros(0, 3), Dense()).draw_index(2, SEED).shape == (2, 0)
+
+
+def test_vectors_and_positions_outside_the_support_have_no_probability() -> None:
+    p = MaskedOneHot(torch.zeros(3), Dense(torch.tensor([True, True, False])))
+    torch.testing.assert_close(p.log_prob(torch.eye(3)), p.log_prob_index(torch.arange(3)))
+    assert float(p.log_prob(torch.eye(3))[2]) == -torch.inf

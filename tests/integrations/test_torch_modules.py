@@ -14,6 +14,7 @@ from probattn import (
     MultiheadAttention,
     Weibull,
     make_stochastic,
+    predict,
     record_latents,
     sampling,
     undo,
@@ -211,3 +212,61 @@ class TestErrors:
     def test_what_only_transformers_models_take(self, arguments: dict[str, Any]) -> None:
         with pytest.raises(ValueError, match="can be chosen for models of transformers only; Own returns no loss"):
             make_stochastic(Own(), FAMILY, **arguments)
+
+
+@pytest.mark.parametrize("as_float", [False, True])
+def test_padded_targets_cost_nothing_in_cross_attention(as_float: bool) -> None:
+    torch.manual_seed(0)
+    layer = nn.TransformerDecoderLayer(E, H, 24, dropout=0.0, batch_first=True)
+    model = nn.TransformerDecoder(layer, 2)
+    make_stochastic(model, FAMILY)
+    target, source = torch.randn(1, T, E), torch.randn(1, S, E)
+    totals = []
+    for count in (0, 3):
+        padded = torch.cat([target, torch.randn(1, count, E)], dim=1)
+        padding = (torch.arange(T + count) >= T).unsqueeze(0)
+        given = torch.zeros(1, T + count).masked_fill(padding, -torch.inf) if as_float else padding
+        with sampling(model, False), record_latents(model) as found:
+            model(padded, source, tgt_key_padding_mask=given)
+        totals.append(found.kl().detach())
+    torch.testing.assert_close(totals[0], totals[1])
+    with sampling(model, False), record_latents(model) as found:  # what one call was told is forgotten in the next
+        model(torch.cat([target, target], dim=1), source)
+    assert float(found.kl().detach()) > 1.5 * float(totals[0])
+    copied = pickle.loads(pickle.dumps(copy.deepcopy(model)))
+    undo(copied)
+    undo(model)
+    assert not model.layers[0]._forward_pre_hooks and not copied.layers[0]._forward_hooks
+
+
+def attentive() -> nn.Module:
+    """Attention has dropout, nothing else."""
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(E, H, 24, dropout=0.0, batch_first=True)
+    layer.self_attn.dropout = 0.5
+    return make_stochastic(nn.Sequential(layer, nn.Flatten(), nn.Linear(S * E, 3)), FAMILY)
+
+
+@pytest.mark.parametrize("is_training", [False, True])
+def test_predictions_switch_the_dropout_of_attention(is_training: bool) -> None:
+    model, x = attentive().train(is_training), torch.randn(4, S, E)
+    plain = [predict(model, x, noise=False, seed=seed).probabilities for seed in (0, 1)]
+    torch.testing.assert_close(*plain)
+    drawn = predict(model, x, noise=False, dropout=True, draws=8)
+    assert bool((drawn.mutual_information > 0).all())
+    assert model.training is is_training
+
+
+def test_switched_off_it_has_weights_that_were_replaced() -> None:
+    x, model = torch.randn(2, S, E), attentive().eval()
+    plain = copy.deepcopy(model)
+    undo(plain)
+    weights = {name: 3.0 * one if "in_proj_weight" in name else one for name, one in plain.state_dict().items()}
+    plain.load_state_dict(weights)
+    plain.eval()
+    converted = {**{name: one for name, one in model.state_dict().items() if "prior" in name}, **weights}
+    with sampling(model, False), torch.no_grad():
+        expected = plain(x)
+        torch.testing.assert_close(torch.func.functional_call(model, converted, (x,)), expected)
+        model.load_state_dict(converted, assign=True)
+        torch.testing.assert_close(model(x), expected)

@@ -30,6 +30,9 @@ from tests.integrations.transformers_zoo import (
     BERT,
     HEADS,
     LAYERS,
+    LENGTH,
+    VISION,
+    VOCABULARY,
     ZOO,
     build,
     inputs_of,
@@ -112,6 +115,32 @@ class TestPriors:
                 model(**one)
             kls.append(record.latents[0].kl[0, :, :-1])
         torch.testing.assert_close(kls[0], kls[1])
+
+    def test_a_text_encoder_with_causal_masks_is_causal(self) -> None:
+        """CLIP's attention modules say nothing of it; BERT's, which can be a decoder, are not meant."""
+        config = transformers.CLIPTextConfig(**{**BERT, "max_position_embeddings": 16})
+        model = make_stochastic(transformers.CLIPTextModel(config), FAMILY).eval()
+        sites = [module for module in model.modules() if isinstance(module, StochasticAttention)]
+        assert len(sites) == LAYERS and all(site.prior.normalises == "set" for site in sites)
+        words = torch.randint(3, VOCABULARY - 1, (1, 6))
+        other = words.clone()
+        other[0, -1] = 7
+        kls = []
+        for one in (words, other):
+            with sampling(model, True, seed=2), record_latents(model) as record:
+                model(one)
+            kls.append(record.latents[0].kl[..., :-1])
+        torch.testing.assert_close(kls[0], kls[1])
+
+    def test_keys_that_are_wider_than_their_rotated_part(self) -> None:
+        config = transformers.DeepseekV3Config(
+            **{"vocab_size": VOCABULARY, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": HEADS},
+            **{"num_key_value_heads": HEADS, "intermediate_size": 48, "moe_intermediate_size": 16, "n_group": 1},
+            **{"n_routed_experts": 4, "topk_group": 1, "num_experts_per_tok": 2, "q_lora_rank": 16},
+            **{"kv_lora_rank": 16, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "v_head_dim": 8},
+        )
+        model = make_stochastic(transformers.DeepseekV3ForCausalLM(config), FAMILY).train()
+        assert model(torch.randint(3, VOCABULARY, (2, 6))).kl.shape == (2,)
 
     def test_fixed_has_no_parameters(self) -> None:
         model = make_stochastic(build("bert"), Lognormal(0.3, anchor="softmax"), "fixed").train()
@@ -404,3 +433,57 @@ class TestFolders:
         make_stochastic(build("bert"), FAMILY).save_pretrained(tmp_path)
         with pytest.raises(TypeError, match="model_class must be a class of transformers' models, got 'BertModel'"):
             load_stochastic(tmp_path, model_class="BertModel")
+
+
+class TestParts:
+    """Several conversions inside one model."""
+
+    def test_parts_follow_one_step_and_are_undone_together(self) -> None:
+        text = transformers.CLIPTextConfig(**{**BERT, "max_position_embeddings": 16})
+        vision = transformers.CLIPVisionConfig(**VISION)
+        model = transformers.CLIPModel(
+            transformers.CLIPConfig(text_config=text.to_dict(), vision_config=vision.to_dict())
+        )
+        for part in (model.vision_model, model.text_model):
+            make_stochastic(part, FAMILY, kl_weight=Linear(0.0, 1.0, steps=10))
+        set_kl_step(model, 10)
+        assert [float(kl_weight(part)) for part in (model.vision_model, model.text_model)] == [1.0, 1.0]
+        undo(model)
+        assert not any(isinstance(module, StochasticAttention) for module in model.modules())
+
+    def test_a_pretrained_part_beside_torchs_layers(self) -> None:
+        model = torch.nn.ModuleDict(
+            {"bert": build("bert"), "top": torch.nn.TransformerEncoderLayer(32, HEADS, 48, batch_first=True)}
+        )
+        make_stochastic(model["bert"], FAMILY)
+        make_stochastic(model["top"], FAMILY)
+        undo(model)
+        kinds = {type(module).__name__ for module in model.modules()}
+        assert kinds.isdisjoint({"StochasticAttention", "ConvertedMultiheadAttention"})
+
+    def test_two_models_with_one_configuration_are_refused(self) -> None:
+        config = transformers.BertConfig(**BERT)
+        first, second = (transformers.BertModel(config) for _ in range(2))
+        make_stochastic(first, FAMILY)
+        with pytest.raises(ValueError, match=r"copy\.deepcopy\(config\)"):
+            make_stochastic(second, FAMILY)
+        undo(first)
+        make_stochastic(second, FAMILY)
+        undo(second)
+        assert config._attn_implementation == "sdpa"
+
+
+def test_a_static_cache_has_the_kl_of_a_growing_one() -> None:
+    model = make_stochastic(build("llama"), FAMILY).eval()
+    words = inputs_of("llama", labels=False)["input_ids"]
+    kls = []
+    for cache in (
+        transformers.DynamicCache(config=model.config),
+        transformers.StaticCache(config=model.config, max_cache_len=2 * LENGTH),
+    ):
+        with torch.no_grad(), sampling(model, True, seed=1), record_latents(model) as record:
+            model(words, past_key_values=cache, use_cache=True)
+            model(words[:, :2], past_key_values=cache, use_cache=True)
+        kls.append(torch.stack([latent.kl.sum() for latent in record.latents]))
+    assert bool((kls[0] > 0).all())
+    torch.testing.assert_close(kls[0], kls[1], rtol=1e-4, atol=1e-4)

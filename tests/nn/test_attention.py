@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import probattn as pa
 from probattn.core import (
     Dense,
     Elbo,
@@ -192,7 +193,7 @@ def test_two_sites() -> None:
     read = first.draw.value[0] @ given.memory.values
     replayed = attention.context.posterior(replace(given, context=read))
     torch.testing.assert_close(second.draw.value, replayed.draw_raw(3, second.seed))
-    torch.testing.assert_close(output.expected_context, read)
+    torch.testing.assert_close(output.expected_context, output.weights @ given.memory.values)
 
 
 def test_the_seed_governs_both_sites() -> None:
@@ -406,3 +407,39 @@ def test_state_dict_of_an_attention_with_sites() -> None:
     )
     assert torch.equal(first.context, second.context)
     assert isinstance(attention.weights, nn.Module)
+
+
+def test_the_expected_context_of_two_sites_sees_neither_draw_nor_target() -> None:
+    torch.manual_seed(0)
+    weights = pa.Site(
+        "w",
+        prior=pa.FromScores(pa.Categorical()),
+        posterior=pa.InferenceNetwork(Bilinear(4, 4), pa.Categorical()),
+    )
+    context = pa.Site("c", prior=pa.StandardNormal(4), posterior=pa.FromContext(4))
+    attention = pa.Attention(Bilinear(4, 4), weights=weights, context=context)
+    query, keys = torch.randn(1, 2, 4), torch.randn(1, 5, 4)
+    memory = pa.Memory(keys, keys, pa.Dense())
+    estimators = {"w": pa.ScoreFunction(1, pa.NoBaseline()), "c": pa.Pathwise()}
+    for target in (torch.zeros(1, 2, 4), 5.0 * torch.randn(1, 2, 4), None):
+        found = attention(query, memory, estimators=estimators, target=target)
+        torch.testing.assert_close(
+            found.expected_context, found.weights @ keys
+        )  # the mean of FromContext is its context
+
+
+@pytest.mark.parametrize("estimator", [pa.Mean(), pa.Pathwise()])
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_a_prior_over_keys_predicts_for_every_query(estimator: pa.Mean | pa.Pathwise, is_causal: bool) -> None:
+    posterior = pa.InferenceNetwork(Bilinear(4, 4), pa.Weibull())
+    site = pa.Site("w", prior=pa.KeyPrior(4, pa.GammaPrior()), posterior=posterior)
+    attention = pa.Attention(Bilinear(4, 4), weights=site)
+    query, keys = torch.randn(2, 5, 4), torch.randn(2, 5, 4)
+    support = pa.Dense(torch.ones(5, 5, dtype=torch.bool).tril()) if is_causal else pa.Dense()
+    found = attention(query, pa.Memory(keys, keys, support), estimators={"w": estimator})
+    assert found.context.shape == (1, 2, 5, 4) and found.expected_context.shape == (2, 5, 4)
+    value = found.latents[0].draw.value
+    assert value is not None and value.shape == (1, 2, 5, 5)
+    torch.testing.assert_close(value.sum(dim=-1), torch.ones(1, 2, 5))
+    if isinstance(estimator, pa.Pathwise):  # one draw for each query, not one for all
+        assert not torch.allclose(value[0, :, 3], value[0, :, 4])

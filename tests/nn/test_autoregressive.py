@@ -16,11 +16,13 @@ from probattn.nn import (
     AutoregressiveCategorical,
     AutoregressiveGaussian,
     Bottleneck,
+    CausalConvolutions,
     Conditional,
     FromScores,
     GaussianHead,
     Site,
 )
+from probattn.nn.autoregressive import truncated_logits
 from tests.nn.zoo import CausalSum
 
 B, S, D, C = 2, 4, 3, 5
@@ -241,3 +243,17 @@ def test_hard_draws_are_refused() -> None:
     memory = Memory(torch.zeros(B, S, D), torch.zeros(B, S, D), Dense())
     with pytest.raises(ValueError, match="prior of site 'memory' reads the draw.*use Pathwise or Mean"):
         site(Given(memory, scores=torch.zeros(B, S, C)), ScoreFunction())
+
+
+def test_plain_codes_are_saved_and_moved() -> None:
+    prior = AutoregressiveCategorical(CausalConvolutions(4, 8, channels=4, num_layers=1), torch.randn(8, 4))
+    assert "table" in prior.state_dict()
+    assert prior.double().ancestral(2, 3).dtype == torch.float64
+    learnt = nn.Parameter(torch.randn(8, 4))
+    trained = AutoregressiveCategorical(CausalConvolutions(4, 8, channels=4, num_layers=1), learnt)
+    assert any(one is learnt for one in trained.parameters())
+
+
+def test_truncation_keeps_the_best_however_low_logits_are() -> None:
+    logits = torch.tensor([-12_500.0, -20_000.0, -50_000.0])  # of a very low temperature
+    torch.testing.assert_close(truncated_logits(logits, 0.9).softmax(dim=-1), torch.tensor([1.0, 0.0, 0.0]))

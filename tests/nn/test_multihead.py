@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import probattn as pa
 from probattn import (
     Elbo,
     Evaluation,
@@ -429,3 +430,19 @@ def test_errors_of_the_call() -> None:
         module(x, x, x, is_causal=True)
     with pytest.raises(TypeError, match="attn_mask must be bool or float, got torch.int64"):
         module(x, x, x, attn_mask=torch.zeros(T, T, dtype=torch.int64))
+
+
+def test_a_copy_of_a_frozen_module_stays_frozen_and_its_prior_has_the_dtype() -> None:
+    module = nn.MultiheadAttention(8, 2, batch_first=True, dtype=torch.float64).requires_grad_(False)
+    module.out_proj.bias.requires_grad_(True)
+    prior = pa.KeyPrior(4, pa.GammaPrior())
+    own = pa.MultiheadAttention.from_torch(module, family=pa.Weibull(anchor="softmax"), prior=prior)
+    trainable = {name for name, one in own.named_parameters() if one.requires_grad and not name.startswith("prior")}
+    assert trainable == {"out_proj.bias"}
+    assert {one.dtype for one in own.parameters()} == {torch.float64}
+    x = torch.randn(1, 3, 8, dtype=torch.float64)
+    assert own(x, x, x)[0].dtype == torch.float64
+    built = pa.MultiheadAttention(
+        8, 2, dtype=torch.float64, family=pa.Weibull(), prior=pa.KeyPrior(4, pa.GammaPrior()), batch_first=True
+    )
+    assert {one.dtype for one in built.parameters()} == {torch.float64}

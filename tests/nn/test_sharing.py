@@ -1,5 +1,7 @@
 """Sharing forward passes: the same bits as without it, fewer calls, and no sharing where a model writes to things."""
 
+import collections
+import copy
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -277,3 +279,41 @@ def test_a_scripted_part_switches_sharing_off() -> None:
     x = torch.randn(2, 4)
     assert is_equal(passes(model, x), passes(model, x, is_shared=False))
     assert len(calls) == 6
+
+
+class Told(nn.Module):
+    """Asks one layer twice, and tells it by an attribute what is meant."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.shared = Listener(kind)
+        self.noise = Noise()
+
+    def forward(self, x: Tensor) -> Tensor:
+        made = []
+        for view in (0, 1):
+            self.shared.view = view
+            made.append(self.shared(x))
+        return self.noise(torch.cat(made))
+
+
+class Listener(nn.Module):
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind, self.view = kind, 1
+        self.seen: collections.Counter[int] = collections.Counter()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.kind == "counter":
+            self.seen[0] += 1
+            return self.layer(x) * self.seen[0]
+        return self.layer(x) * (1 + self.view)
+
+
+@pytest.mark.parametrize("kind", ["attribute", "counter"])
+def test_what_an_attribute_tells_is_part_of_the_question(kind: str) -> None:
+    torch.manual_seed(0)
+    model, x = Told(kind), torch.randn(2, 4)
+    expected = passes(copy.deepcopy(model), x, is_shared=False)
+    assert is_equal(passes(model, x), expected)

@@ -373,5 +373,5 @@ def test_no_terms_where_the_kl_has_none() -> None:
 def test_densities_of_different_variables_are_not_compared() -> None:
     site = pa.Site("w", prior=pa.FromScores(pa.Dirichlet()), posterior=pa.FromScores(pa.Weibull(3.0)))
     memory = pa.Memory(keys=torch.zeros(1, 3, 2), values=torch.zeros(1, 3, 2), support=pa.Dense())
-    with pytest.raises(ValueError, match="log S for one and log W for the other"):
+    with pytest.raises(ValueError, match="log S for one and W for the other"):
         site(pa.Given(memory=memory, scores=torch.zeros(1, 2, 3)), pa.Pathwise())

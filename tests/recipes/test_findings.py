@@ -52,6 +52,18 @@ def test_verdicts_are_adjusted_for_the_number_of_rows() -> None:
     assert beside["accuracy, wc-code − gat"][-1] == "no difference seen"
 
 
+def test_claims_of_one_row_against_two_others_have_their_own_tests() -> None:
+    rows = {"davam-512": [40.0, 40.2, 40.1], "vae-anneal": [40.1, 40.6, 39.9], "gavam": [80.0, 80.4, 80.1]}
+    found = verdicts("text_ptb", results_of(rows, "reconstruction"))
+    assert found["reconstruction (nats), davam-512 − vae-anneal"][-1] == "no difference seen"
+    assert found["reconstruction (nats), davam-512 − gavam"][-1] == "holds"
+
+
+def test_a_number_that_is_none_is_not_compared() -> None:
+    found = verdicts("nmt_multi30k", results_of({"soft": [40.0], "marginal": [float("nan")]}, "bleu"))
+    assert found["BLEU, marginal − soft"][1:] == ["-", "0", "not run"]
+
+
 def test_claims_are_distinct_and_have_a_sign() -> None:
     keys = [(claim.place, claim.row, claim.baseline, claim.metric) for claim in CLAIMS]
     assert len(set(keys)) == len(keys) and all(claim.published != 0.0 for claim in CLAIMS)

@@ -1,6 +1,7 @@
 """Text generation: every row trains, its KL is what eq. 8 says, trained models are folders, collapse is noticed."""
 
 import json
+import math
 import os
 import re
 import subprocess
@@ -133,6 +134,18 @@ def test_two_stage_training_attends_later() -> None:
         assert task.model.attention is not None
         reached = any(parameter.grad is not None for parameter in task.model.attention.parameters())
         assert reached is attends
+
+
+@pytest.mark.parametrize(("accumulate", "processes"), [(4, 1), (2, 2)])
+def test_schedules_count_updates_and_not_batches(
+    accumulate: int, processes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = task_of("ved-dattn-2stage").updates
+    monkeypatch.setenv("WORLD_SIZE", str(processes))
+    task = task_of("ved-dattn-2stage", **{"trainer.accumulate": accumulate})
+    per_epoch = math.ceil(len(task.buckets) / 4)
+    assert task.updates == task.settings.epochs * per_epoch < whole
+    assert task.stage().weights_at(task.updates)["code"] == pytest.approx(1.0, abs=0.01)
 
 
 def test_collapse_is_warned_of_once_with_remedies() -> None:

@@ -113,3 +113,13 @@ def test_equal_texts_are_counted_once() -> None:
     examples = [{"source": "a", "reference": "b", "texts": ["who ?", "why ?", "who ?"]}]
     given = RowResult(row="ved", source="", seed=0, facts={}, metrics={}, examples=examples)
     assert sample_table([given], 0)[1] == [["ved", "who ? (x2)\nwhy ?"]]
+
+
+def test_means_beside_a_verdict_are_of_the_seeds_it_is_on() -> None:
+    results = [
+        result("ved-dattn", 0, entropy=2.0, bleu=5.0),
+        result("ved-dattn", 1, entropy=3.0, bleu=5.0),
+        result("ved-dirichlet", 0, entropy=2.2, bleu=5.0),
+    ]
+    lines = {cells[0]: cells[1:] for cells in claims(results)[1]}
+    assert lines["entropy of ved-dirichlet above ved-dattn"] == ["2.200", "2.000", "sign as claimed (one seed)"]

@@ -5,7 +5,15 @@ import math
 import pytest
 from scipy import stats
 
-from probattn.recipes.paired import Below, PairedDifference, holm, paired_differences, shared_means, verdicts
+from probattn.recipes.paired import (
+    Below,
+    PairedDifference,
+    difference_of,
+    holm,
+    paired_differences,
+    shared_means,
+    verdicts,
+)
 from probattn.recipes.results import RowResult
 
 
@@ -103,3 +111,11 @@ def test_means_are_taken_over_shared_seeds() -> None:
     given = results({"soft": {0: 5.0, 1: 7.0}, "row": {0: 4.0}, "later": {5: 1.0}})
     assert shared_means(given, "x", "row", "soft") == (4.0, 5.0)
     assert shared_means(given, "x", "later", "soft") == (1.0, 6.0)  # none is shared
+
+
+def test_differences_that_are_equal_up_to_rounding_prove_nothing() -> None:
+    equal = [0.823 - 0.820, 0.815 - 0.812]
+    assert equal[0] != equal[1]
+    assert math.isnan(difference_of(equal).p_value) and difference_of(equal).standard_error == 0.0
+    assert difference_of([1e-17, -1e-17]).p_value == 1.0
+    assert difference_of([0.003, 0.0031, 0.0029]).p_value < 0.01

@@ -1,5 +1,6 @@
 """Which commits a run was trained with."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -21,3 +22,21 @@ def test_checkpoints_older_than_the_list_are_said_to_be_unrecorded(tmp_path: Pat
     (tmp_path / "checkpoints" / "update-000010").mkdir(parents=True)
     note_commit(tmp_path)
     assert trained_with(tmp_path) == ["unrecorded", commit()]
+
+
+def test_without_git_the_commit_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert commit() == "unknown"
+
+
+def test_a_repository_around_the_environment_is_not_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the package was installed into the venv of somebody's project."""
+    installed = tmp_path / ".venv" / "lib" / "probattn" / "recipes" / "provenance.py"
+    installed.parent.mkdir(parents=True)
+    installed.write_text("")
+    (tmp_path / "thesis.tex").write_text("")
+    ours = ["git", "-C", str(tmp_path), "-c", "user.name=n", "-c", "user.email=e"]
+    for words in (["init", "-q"], ["add", "thesis.tex"], ["commit", "-q", "-m", "my thesis"]):
+        subprocess.run([*ours, *words], check=True)
+    monkeypatch.setattr(provenance, "__file__", str(installed))
+    assert commit() == "unknown"

@@ -54,6 +54,40 @@ def test_every_row_takes_a_step_of_every_stage_and_is_evaluated(row: str) -> Non
     assert {"entropy_4", "dist1_4", "dist2_4", "repetition_4"} <= found.keys()
 
 
+def test_a_stage_is_prepared_once_and_alike_in_all_processes() -> None:
+    tasks = [task_of("vae-pretraining-fbp") for _ in range(2)]
+    stage = engine_stages(tasks[0].settings)[1]
+    readouts = []
+    for rank, task in enumerate(tasks):
+        torch.manual_seed(rank)  # each rank has noise of its own
+        task.step(task.batches(0)[0], stage, 0)
+        readouts.append(task.model.readout.weight.detach().clone())
+        task.step(task.batches(0)[1], stage, 0)  # a second batch of the same update
+        assert torch.equal(task.model.readout.weight, readouts[rank])
+    assert torch.equal(readouts[0], readouts[1])
+    books = []
+    for rank in range(2):
+        task = task_of("davam-128", **{"latent.num_codes": 16})
+        torch.manual_seed(rank)
+        task.model.train()
+        task.step(task.batches(0)[0], engine_stages(task.settings)[0], 0)
+        assert task.codebook is not None and task.model.dropout.training
+        books.append(task.codebook.codes.clone())
+    assert torch.equal(books[0], books[1])
+
+
+@pytest.mark.parametrize("row", ["vae", "lstm-lm", "davam-short"])
+def test_texts_have_at_most_the_words_that_were_asked_for(row: str) -> None:
+    task = task_of(row, **({"latent.num_codes": 16} if row == "davam-short" else {}))
+    with torch.no_grad():
+        task.model.readout.bias[EOS] = -1e4
+    writer = TextWriter(
+        task.model.eval(), task.corpus.tokenizer, settings=task.settings, lengths=task.corpus.length_counts
+    )
+    for length in (3, 10):
+        assert {len(one.text.split()) for one in writer.sample(4, length=length)} == {length}
+
+
 @pytest.mark.parametrize(("row", "positions"), [("vae", 1), ("davam-short", None), ("davam-128", 0)])
 def test_the_averaged_kl_is_over_positions_of_the_latent(row: str, positions: int | None) -> None:
     """One of a sentence's vector, the number of codes where it is fixed, and else (0) that of its words."""

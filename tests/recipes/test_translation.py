@@ -128,7 +128,16 @@ def test_own_files_for_validation_and_test(files: tuple[Path, Path]) -> None:
     assert own.digest != held_out.digest
 
 
-@pytest.mark.parametrize("change", [{"network.dropout": 0.3}, {"max_tokens": 100}, {"corpus.train_size": 50}])
+CHANGES = (
+    {"network.dropout": 0.3},
+    {"max_tokens": 100},
+    {"corpus.train_size": 50},
+    {"corpus.seed": 1},
+    {"test_estimator": "probattn.Enumerate"},
+)
+
+
+@pytest.mark.parametrize("change", CHANGES)
 def test_a_run_is_not_continued_with_something_else(
     change: dict[str, Any], files: tuple[Path, Path], tmp_path: Path
 ) -> None:

@@ -1,6 +1,7 @@
 """The report of a comparison: what it says of every row, in tables that fit a page."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -78,3 +79,9 @@ def test_large_values_and_spreads_are_readable() -> None:
     assert [column.cell(one) for one in (None, Summary(100.0, 0.0, 1), Summary(101.0, 0.0, 1))] == ["-", "100", "> 100"]
     assert str(Summary(311.0, 187.0, count=3)) == "311 ± 187"
     assert str(Summary(61.5, 9.4, count=3)) == "61.5 ± 9"
+
+
+def test_a_run_that_was_never_validated_has_a_report(tmp_path: Path) -> None:
+    never = replace(result("soft", 0, ppl=6.0, elbo_ppl=6.0), curve=[])
+    write_report("translation", [never], tmp_path)
+    assert "Validation perplexity" not in (tmp_path / "report.html").read_text()

@@ -63,3 +63,9 @@ def test_without_a_picture_weights_are_drawn_alone() -> None:
 def test_weights_must_fit_the_regions() -> None:
     with pytest.raises(ValueError, match="'one' has 1 weights for 2 regions"):
         GalleryPicture("a", [GalleryWord("one", [1.0])], GRID)
+
+
+def test_a_word_without_a_spread_has_an_empty_cell() -> None:
+    words = [GalleryWord("one", [0.2, 0.8], [0.1, 0.1]), GalleryWord("two", [0.5, 0.5])]
+    strip = word_strip(GalleryPicture("a", words, GRID), key="k")
+    assert "<td></td>" in strip and strip.count("<svg") >= 3

@@ -44,7 +44,7 @@ from probattn.cli import (
     train,
     translate,
 )
-from probattn.cli.command import Command, HelpFormatter, did_you_mean
+from probattn.cli.command import Command, HelpFormatter, did_you_mean, gathered
 
 __all__ = ["main"]
 
@@ -84,7 +84,7 @@ def main(arguments: list[str] | None = None) -> None:
     if words[0] not in _COMMANDS and not words[0].startswith("-"):
         raise SystemExit(f"probattn: there is no command '{words[0]}'. {did_you_mean(words[0], _COMMANDS)}")
     if words[0] in _COMMANDS:
-        words = [words[0], *_COMMANDS[words[0]].arrange(words[1:])]
+        words = [words[0], *_COMMANDS[words[0]].arrange(gathered(words[1:]))]
     parsed = parser.parse_args(words)
     try:
         _COMMANDS[parsed.subcommand].run(parsed[parsed.subcommand])

@@ -13,6 +13,7 @@ __all__ = [
     "Command",
     "HelpFormatter",
     "did_you_mean",
+    "gathered",
     "refuse_options",
     "settings_behind_set",
     "settings_first",
@@ -34,6 +35,8 @@ RECIPES = (
 )
 """Recipes that can be trained."""
 
+_LISTS = frozenset({"--set", "--rows", "--config", "--test_with", "--lengths", "--names"})
+"""Options that take several values."""
 _SETTING = re.compile(r"[A-Za-z_][\w.]*=")
 _DOTTED = re.compile(r"--([A-Za-z_]\w*\.[\w.]+)(?:=(.*))?", re.DOTALL)
 _ROW = re.compile(rf"({'|'.join(RECIPES)})/")
@@ -66,6 +69,34 @@ class Command:
         parser = ArgumentParser(prog=f"probattn {name}", description=self.description, formatter_class=HelpFormatter)
         self.add_arguments(parser)
         return parser
+
+
+def gathered(words: list[str]) -> list[str]:
+    """The same words with the values of an option that takes several behind its first occurrence.
+
+    argparse would keep the last occurrence alone.
+
+    Example:
+        >>> gathered(["gat", "--set", "epochs=2", "--scale", "cora", "--set=seed=1", "--rows", "gat"])
+        ['gat', '--set', 'epochs=2', 'seed=1', '--scale', 'cora', '--rows', 'gat']
+    """
+    found: list[list[str]] = [[]]
+    places: dict[str, list[str]] = {}
+    for word in words:
+        name, has_value, value = word.partition("=")
+        if name in _LISTS:
+            if name in places:
+                found.append(places[name])
+            else:
+                found.append([name])
+                places[name] = found[-1]
+            found[-1] += [value] if has_value else []
+        elif word.startswith("--"):
+            found.append([word])
+        else:
+            found[-1].append(word)
+    unique = {id(group): group for group in found}  # a group that was come back to stays where it began
+    return [word for group in unique.values() for word in group]
 
 
 def settings_first(words: list[str]) -> list[str]:

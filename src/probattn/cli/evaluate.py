@@ -59,6 +59,11 @@ def _run(arguments: Namespace) -> None:
         _run_generator(model, arguments)
         return
     translator = open_translator(arguments.model)
+    if arguments.test_with and (arguments.gold or arguments.gold_set):
+        raise ValueError(
+            "links come from the prior and the inference network, however words are predicted: leave out --test_with "
+            "to compare them with gold links, and --gold or --gold_set to try ways of predicting"
+        )
     ways = {name: estimator_by_name(name) for name in arguments.test_with}
     for way in ways.values():
         require_testable(translator.model, way)

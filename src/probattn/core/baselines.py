@@ -109,6 +109,8 @@ class RunningMean(nn.Module, Baseline):
         log_lik = evaluation.log_lik
         if evaluation.mask is not None:
             log_lik = log_lik[:, evaluation.mask]
+        if log_lik.numel() == 0:  # a batch of padding says nothing
+            return
         mean = log_lik.mean().to(self.value.dtype)
         self.value.copy_(torch.where(self.is_started, self.decay * self.value + (1.0 - self.decay) * mean, mean))
         self.is_started.fill_(True)

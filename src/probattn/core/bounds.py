@@ -70,7 +70,7 @@ class Elbo(Bound):
     def __call__(self, evaluation: Evaluation, weights: Mapping[str, float] | None = None) -> Terms:
         """See `Bound`."""
         ledger = Ledger(evaluation, weights or {}, self.free_bits or {})
-        particles = ledger.particles()
+        particles = ledger.particles() or ledger.single_enumerated()
         if particles is None:
             log_lik = ledger.to_examples(ledger.log_lik[0])
         else:
@@ -134,7 +134,8 @@ class ImportanceWeighted(Bound):
         scaled = log_lik + ledger.weight(particles.name) * _log_ratio(draw)
         surrogate = None
         if draw.score is not None:
-            surrogate = ledger.to_bound((_vimco_signal(scaled.detach()) * draw.score).sum(dim=0), particles)
+            signal = _vimco_signal(scaled.detach()) - ledger.later_cost(particles)
+            surrogate = ledger.to_bound((signal * draw.score).sum(dim=0), particles)
         return ledger.terms(
             log_lik=ledger.to_bound(bound, particles),
             loss_log_lik=ledger.to_bound(_log_mean_exp(scaled), particles),
@@ -177,12 +178,13 @@ class WakeSleep(Bound):
 
 
 def _log_prior_weight(draw: Draw) -> Tensor:
-    """Log p(z_k) of enumerated particles, renormalised where their weights are."""
-    if draw.log_prior is None or draw.log_posterior is None:
+    """Log p(z_k) of enumerated particles, which sum to one under p where they were renormalised."""
+    if draw.log_prior is None:
         return draw.log_weight
-    renormalisation = draw.log_weight - draw.log_posterior
-    # -inf - -inf is NaN: particles without probability keep log-weight -inf
-    return torch.where(torch.isfinite(draw.log_posterior), renormalisation, 0.0) + draw.log_prior
+    if not draw.is_renormalised:
+        return draw.log_prior
+    total = torch.logsumexp(draw.log_prior, dim=0)
+    return draw.log_prior - total.masked_fill(~torch.isfinite(total), 0.0)  # -inf - -inf is NaN
 
 
 def _log_ratio(draw: Draw) -> Tensor:
@@ -221,7 +223,7 @@ def _score_term(ledger: Ledger, latent: Latent) -> Tensor:
         log_lik = ledger.in_unit_of(latent).detach()
         # any baseline is right, and 0 * -inf is NaN
         log_lik = log_lik.masked_fill(~torch.isfinite(log_lik), 0.0)
-        baseline = torch.tensordot(draw.baseline_mixing, log_lik, dims=1)
+        baseline = torch.tensordot(draw.baseline_mixing.to(log_lik.dtype), log_lik, dims=1)
     if draw.baseline_offset is not None:
         baseline = baseline + draw.baseline_offset
     return weighted_sum(draw.log_weight.detach(), (reward - baseline) * draw.score)
@@ -244,6 +246,12 @@ def _require_samples(ledger: Ledger, who: str) -> Latent:
         )
     if draw.log_prior is None:
         raise ValueError(f"{who} weights samples by p / q, but the draw of site '{particles.name}' has no log p")
+    if draw.score is not None and particles.feeds_state and ledger.is_per_step(particles):
+        raise ValueError(
+            f"{who} credits a hard sample with its own step, but site '{particles.name}' feeds the recurrence, so its "
+            "draws change later steps too. Use Elbo, which credits them with those, or feed the expected context "
+            "(feeds_state=False)."
+        )
     _require_no_other_score(ledger.evaluation, particles, who)
     return particles
 

@@ -156,7 +156,8 @@ class Enumerate(Estimator):
         index = discrete.top_index(self.top_k)
         log_posterior = _log_prob_enumerated(discrete, index)
         log_weight = log_posterior
-        if self.top_k is not None and self.rest == "renormalise":
+        renormalises = self.top_k is not None and self.rest == "renormalise"
+        if renormalises:
             log_weight = log_posterior - torch.logsumexp(log_posterior, dim=0)
         log_prior = log_posterior if prior is posterior else None
         if prior is not None and prior is not posterior:
@@ -168,6 +169,7 @@ class Enumerate(Estimator):
             log_posterior=log_posterior,
             log_prior=log_prior,
             is_enumerated=True,
+            is_renormalised=renormalises,
         )
 
 

@@ -27,11 +27,14 @@ class FreeBits:
     per: Literal["unit", "factor"] = "unit"
 
     def __call__(self, latent: Latent) -> Tensor:
-        """(*unit) the KL with its floor.
+        """(*unit) the KL with its floor, zero on padded units.
 
         Raises:
             ValueError: If terms are asked for that the site did not keep, or that do not belong to units.
         """
+        return self._floored(latent) if latent.mask is None else self._floored(latent).masked_fill(~latent.mask, 0.0)
+
+    def _floored(self, latent: Latent) -> Tensor:
         if self.per == "unit":
             return latent.kl.clamp(min=self.nats)
         if latent.kl_terms is None:

@@ -77,6 +77,11 @@ class Ledger:
             raise ValueError(f"log_lik has {num_particles} particles, but no site has more than one")
         return self._single_draw() if exact else None
 
+    def single_enumerated(self) -> Latent | None:
+        """The only enumerated latent if it has one particle, whose weight need not be one (K-max without the rest)."""
+        enumerated = [latent for latent in self.evaluation.latents if latent.draw.is_enumerated]
+        return enumerated[0] if len(enumerated) == 1 and enumerated[0].draw.num_particles == 1 else None
+
     def is_per_step(self, latent: Latent) -> bool:
         """Whether each entry of the log-likelihood belongs to one variable of the latent."""
         return latent.unit == "step" and latent.draw.log_weight.shape[1:] == self.evaluation.log_lik.shape[1:]
@@ -104,8 +109,9 @@ class Ledger:
             "sample of all of them: use Pathwise or ScoreFunction, not enumeration.",
         )
         log_weight = draw.log_weight.flatten(1)[:, :1].expand(-1, total.shape[1])
+        mask = self._mask_of(latent, draw.log_weight.shape[1:])
         sums = [
-            None if term is None else self._totals(term, index)
+            None if term is None else self._totals(term if mask is None else term.masked_fill(~mask, 0.0), index)
             for term in (draw.log_posterior, draw.log_prior, draw.score)
         ]
         joined = replace(draw, log_weight=log_weight, log_posterior=sums[0], log_prior=sums[1], score=sums[2])
@@ -130,14 +136,25 @@ class Ledger:
             log_lik = self._mixed(latent).detach()
             reward = log_lik - self._cost_per_row(latents[place + 1 :])
             if not latent.feeds_state:
-                return reward
+                return reward - self._cost_elsewhere(latents[place + 1 :])
             # a baseline particle branches off one step only: the trajectory is the sample's
             gain = log_lik[:1] - self._cost_per_row(latents)
-            return reward + gain.flip(-1).cumsum(dim=-1).flip(-1) - gain
+            return reward + gain.flip(-1).cumsum(dim=-1).flip(-1) - gain - self._cost_elsewhere(latents)
         total = self._totals(self._mixed(latent), self.evaluation.example).detach()  # (K, G)
         for other in latents if latent.feeds_state else latents[place + 1 :]:
             total = total - self.to_examples(self.cost(other).detach(), other)
         return self._spread(total, latent)
+
+    def later_cost(self, latent: Latent) -> Tensor:
+        """Detached cost of the sites that are visited after a latent, in the unit in which its particles compete."""
+        latents = self.evaluation.latents
+        later = latents[next(number for number, other in enumerate(latents) if other is latent) + 1 :]
+        if self.is_per_step(latent):
+            return self._cost_per_row(later) + self._cost_elsewhere(later)
+        total = self.evaluation.log_lik.new_zeros(self._num_examples())
+        for other in later:
+            total = total + self.to_examples(self.cost(other).detach(), other)
+        return total
 
     def cost(self, latent: Latent, *, has_kl: bool = True) -> Tensor:
         """(*unit) what a site adds to the loss beside the likelihood: weighted KL, with its floor, and penalties."""
@@ -149,10 +166,8 @@ class Ledger:
 
     def masked(self, per_unit: Tensor, latent: Latent) -> Tensor:
         """The same numbers, zero on padded steps of `step` latents."""
-        mask = self.evaluation.mask
-        if mask is None or latent.unit != "step" or per_unit.shape != mask.shape:
-            return per_unit
-        return per_unit.masked_fill(~mask, 0.0)
+        mask = self._mask_of(latent, per_unit.shape)
+        return per_unit if mask is None else per_unit.masked_fill(~mask, 0.0)
 
     def to_examples(self, per_unit: Tensor, latent: Latent | None = None) -> Tensor:
         """(G) sum over all units of an example; of a latent, or of the rows of the log-likelihood."""
@@ -244,19 +259,42 @@ class Ledger:
 
     def _cost_per_row(self, latents: Sequence[Latent]) -> Tensor:
         """(B, *steps) detached cost of sites that have it per step; heads and other axes in between are added up."""
-        shape = self.evaluation.log_lik.shape[1:]
-        total = self.evaluation.log_lik.new_zeros(shape)
+        total = self.evaluation.log_lik.new_zeros(self.evaluation.log_lik.shape[1:])
         for latent in latents:
-            cost = self.cost(latent).detach()
-            if latent.unit != "step" or latent.example is not None:
-                continue
-            if cost.shape != shape and len(shape) == 2 and cost.dim() > 2:
-                cost = cost.flatten(1, -2).sum(dim=1)
-            if cost.shape != shape and len(shape) == 1 and cost.dim() > 1:
-                cost = cost.flatten(1).sum(dim=1)
-            if cost.shape == shape:
-                total = total + cost
+            cost = self._step_cost(latent)
+            total = total if cost is None else total + cost
         return total
+
+    def _cost_elsewhere(self, latents: Sequence[Latent]) -> Tensor:
+        """(B, *ones) detached cost, per example, of the sites that `_cost_per_row` leaves out."""
+        log_lik = self.evaluation.log_lik
+        total = log_lik.new_zeros(self._num_examples())
+        for latent in latents:
+            if self._step_cost(latent) is None:
+                total = total + self.to_examples(self.cost(latent).detach(), latent)
+        rows = total if self.evaluation.example is None else total.index_select(0, self.evaluation.example)
+        return rows.view(-1, *([1] * (log_lik.dim() - 2)))
+
+    def _step_cost(self, latent: Latent) -> Tensor | None:
+        """(B, *steps) detached cost of a site; None where it does not belong to steps."""
+        shape, cost = self.evaluation.log_lik.shape[1:], self.cost(latent).detach()
+        if latent.unit != "step" or latent.example is not None:
+            return None
+        if cost.shape != shape and len(shape) == 2 and cost.dim() > 2:
+            cost = cost.flatten(1, -2).sum(dim=1)
+        if cost.shape != shape and len(shape) == 1 and cost.dim() > 1:
+            cost = cost.flatten(1).sum(dim=1)
+        return cost if cost.shape == shape else None
+
+    def _mask_of(self, latent: Latent, unit: torch.Size) -> Tensor | None:
+        """The mask of the steps as units of this shape see it, (B, T) as (B, 1, T) where they have heads; or None."""
+        mask = self.evaluation.mask
+        if mask is None or latent.unit != "step":
+            return None
+        if unit == mask.shape:
+            return mask
+        has_heads = mask.dim() == 2 and len(unit) > 2 and (unit[0], unit[-1]) == tuple(mask.shape)
+        return mask.view(mask.shape[0], *([1] * (len(unit) - 2)), mask.shape[1]) if has_heads else None
 
     def _example_of(self, latent: Latent) -> Tensor | None:
         return self.evaluation.example if latent.example is None else latent.example

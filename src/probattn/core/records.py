@@ -83,6 +83,7 @@ class Draw:
         baseline_offset: Scalar or (*unit), added to it.
         has_baseline: The last particle is a baseline, not a sample.
         is_enumerated: The particles are positions taken in order of weight, not samples.
+        is_renormalised: They are not all positions, and their weights were made to sum to one.
     """
 
     value: Tensor | None
@@ -95,6 +96,7 @@ class Draw:
     baseline_offset: Tensor | None = None
     has_baseline: bool = False
     is_enumerated: bool = False
+    is_renormalised: bool = False
 
     @property
     def num_particles(self) -> int:
@@ -116,6 +118,8 @@ class Latent:
         kl_terms: (*unit, *factor) where a site was asked to keep them, for free bits.
         example: (first size of *unit) example of each unit; None: the first axis of *unit is the example.
         penalties: Further losses of the posterior, e.g. a commitment loss, each (*unit).
+        mask: (*unit) bool, False for padded units, whose KL has no floor; None where none is padded, or where
+            the bound's mask says it.
     """
 
     name: str
@@ -127,6 +131,7 @@ class Latent:
     kl_terms: Tensor | None = None
     example: Tensor | None = None
     penalties: Mapping[str, Tensor] = field(default_factory=dict)
+    mask: Tensor | None = None
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ class WeightsDistribution(Distribution):
     has_rsample = True
     has_enumerate_support = False
     raw_variable: ClassVar[str] = "log S"
-    """What raw samples are; densities of two families can be compared at a sample only if it is the same."""
+    """What densities are of; those of two families can be compared at a sample only if it is the same."""
     attended: Support
 
     def __init__(self, like: Tensor, support: Support):

@@ -22,7 +22,7 @@ class MaskedDirichlet(WeightsDistribution):
         support: Which positions compete.
     """
 
-    raw_variable = "log W"
+    raw_variable = "W"
 
     def __init__(self, concentration: Tensor, *, support: Support):
         concentration = at_least_float32(concentration)

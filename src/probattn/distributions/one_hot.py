@@ -50,8 +50,10 @@ class MaskedOneHot(WeightsDistribution):
         return self.attended.scatter(self.draw_index(num_samples, seed), self.log_probs)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """(K, *unit) log-probability of one-hot vectors."""
-        return self.attended.sum(torch.where(value > 0, value * self._finite_log_probs(), 0.0))
+        """(K, *unit) log-probability of one-hot vectors; -inf outside the support, zero for sets that are empty."""
+        inside = self.attended.sum(torch.where(torch.isfinite(self.log_probs), value, 0.0)) > 0
+        log_prob = self.attended.sum(torch.where(value > 0, value * self._finite_log_probs(), 0.0))
+        return log_prob.masked_fill(~inside & ~self.is_empty(), -torch.inf)
 
     def entropy(self) -> Tensor:
         """(*unit) in nats."""

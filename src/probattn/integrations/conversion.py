@@ -116,11 +116,13 @@ def undo(model: Model) -> Model:
         TypeError: If this is no model.
     """
     _require_module(model)
-    if any("stochastic_forward" in module.__dict__ for module in model.modules()):
+    has_transformers = any("stochastic_forward" in module.__dict__ for module in model.modules())
+    if has_transformers:
         from probattn.integrations import transformers
 
         transformers.undo(model)
-    else:
+    has_ours = any(isinstance(module, torch_modules.ConvertedMultiheadAttention) for module in model.modules())
+    if has_ours or not has_transformers:
         torch_modules.undo(model)
     return model
 

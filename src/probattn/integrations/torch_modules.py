@@ -3,12 +3,14 @@
 from collections.abc import Callable, Iterable
 from typing import Any, Self
 
+import torch
 from torch import Tensor, nn
 
 from probattn.distributions import Family
 from probattn.integrations.places import Kind, Only, Place, choose, kind_of, number_places
 from probattn.integrations.priors import PriorRecipe, check_family, default_family, make_prior
 from probattn.nn.conditionals import Conditional
+from probattn.nn.functional import AttentionResult
 from probattn.nn.multihead import MultiheadAttention
 from probattn.nn.recording import is_recording
 
@@ -23,6 +25,8 @@ class ConvertedMultiheadAttention(MultiheadAttention):
     """
 
     original: nn.MultiheadAttention
+    query_padding: Tensor | None = None
+    """True for padded queries, where the layer around it was told; set while that layer runs."""
 
     @classmethod
     def convert(cls, module: nn.MultiheadAttention, family: Family, *, prior: Conditional | None, name: str) -> Self:
@@ -35,20 +39,42 @@ class ConvertedMultiheadAttention(MultiheadAttention):
             name: Of the site in receipts.
         """
         own = cls.from_torch(module, family=family, prior=prior, name=name)
-        if prior is not None:
-            prior.to(device=module.out_proj.weight.device, dtype=module.out_proj.weight.dtype)
         for key, parameter in module.named_parameters(recurse=False):
             setattr(own, key, parameter)
         own.out_proj = module.out_proj
         own.__dict__["original"] = module  # not a child: its parameters would be listed twice
+        module.__dict__["_parameters"] = own._parameters  # one table: whoever replaces a parameter does so in both
         return own
 
     def forward(self, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
         """Attend; arguments and result as for `torch.nn.MultiheadAttention.forward`."""
         if self.is_sampling or is_recording():
             return super().forward(*args, **kwargs)
+        self.original.training = self.training  # no child, so those who walk over modules do not find it
         result: tuple[Tensor, Tensor | None] = self.original(*args, **kwargs)
         return result
+
+    def forward_with_latents(self, *args: Any, **kwargs: Any) -> tuple[Tensor, AttentionResult]:
+        """See `MultiheadAttention.forward_with_latents`; padded queries are known from the layer around it."""
+        if kwargs.get("query_padding_mask") is None:
+            kwargs["query_padding_mask"] = self.query_padding
+        return super().forward_with_latents(*args, **kwargs)
+
+    def watch(self, layer: nn.TransformerDecoderLayer) -> None:
+        """Take the padding of the queries from a layer that tells it to its self-attention alone."""
+        self.__dict__["watches"] = (
+            layer.register_forward_pre_hook(self._note_padding, with_kwargs=True),
+            layer.register_forward_hook(self._forget_padding, always_call=True),
+        )
+
+    def _note_padding(self, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        padding: Tensor | None = kwargs.get("tgt_key_padding_mask", args[4] if len(args) > 4 else None)
+        if padding is not None and padding.dtype != torch.bool:
+            padding = torch.isneginf(padding)
+        self.query_padding = padding
+
+    def _forget_padding(self, layer: nn.Module, args: Any, output: Any) -> None:
+        self.query_padding = None
 
     def give_back(self) -> nn.MultiheadAttention:
         """The original, with the weights as they are now."""
@@ -92,6 +118,9 @@ def make_stochastic(
             converted[module] = ConvertedMultiheadAttention.convert(module, family, prior=own_prior, name=place.path)
     for place in chosen:
         model.set_submodule(place.path, converted[found[place]])
+        layer = model.get_submodule(place.path.rpartition(".")[0])
+        if place.kind == "cross" and isinstance(layer, nn.TransformerDecoderLayer):
+            converted[found[place]].watch(layer)
 
 
 def undo(model: nn.Module) -> None:
@@ -108,6 +137,8 @@ def undo(model: nn.Module) -> None:
     if not found:
         raise ValueError(f"{type(model).__name__} was not converted: there is nothing to undo")
     for path, module in found:
+        for watch in module.__dict__.pop("watches", ()):
+            watch.remove()
         model.set_submodule(path, module.give_back())
 
 

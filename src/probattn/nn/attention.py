@@ -96,10 +96,11 @@ class Attention(nn.Module):
                     f"the context site '{self.context.name}' reads one context, but the weights site gave "
                     f"{context.shape[0]} particles; use one sample there, or no context site"
                 )
+            # of the expected weights, and without the target: a state path must not see the draw or the answer
+            expected = self.context.expected(replace(given, context=expected, target=None))
             given = replace(given, context=context[0])
             latent = _visit(self.context, given, estimators, None if seed is None else fold_seed(seed, 1))
             latents.append(latent)
-            expected = self.context.expected(given)
             if latent.draw.value is None:
                 raise ValueError(f"the context site '{self.context.name}' must draw vectors, got positions")
             context = latent.draw.value

@@ -125,8 +125,10 @@ class AutoregressiveCategorical(_Autoregressive):
     def __init__(self, network: nn.Module, codes: Tensor | Codebook | SoftCodebook, *, detaches_value: bool = True):
         table = codes if isinstance(codes, Tensor) else codes.codes
         super().__init__(network, table.shape[-1], detaches_value=detaches_value)
-        if isinstance(codes, Tensor):
-            self.table = codes
+        if isinstance(codes, nn.Parameter):
+            self.table: Tensor = codes
+        elif isinstance(codes, Tensor):
+            self.register_buffer("table", codes)
         self._books = () if isinstance(codes, Tensor) else (codes,)  # in a tuple: it is the posterior's, not ours
 
     @property
@@ -165,7 +167,7 @@ class AutoregressiveGaussian(_Autoregressive):
 
 
 def truncated_logits(logits: Tensor, top_p: float) -> Tensor:
-    """Logits (..., C) with a very low value for all codes but the most probable ones that make up `top_p`.
+    """Logits (..., C) with a value far below the best for all codes but the most probable ones that make up `top_p`.
 
     Example:
         >>> truncated_logits(torch.tensor([0.5, 0.3, 0.2]).log(), 0.6).exp()
@@ -175,5 +177,5 @@ def truncated_logits(logits: Tensor, top_p: float) -> Tensor:
         return logits
     ordered, places = logits.sort(dim=-1, descending=True)
     before = ordered.softmax(dim=-1).cumsum(dim=-1) - ordered.softmax(dim=-1)
-    ordered = ordered.masked_fill(before >= top_p, _LOWEST)
+    ordered = torch.where(before >= top_p, ordered[..., :1] + _LOWEST, ordered)  # far below the best, whatever that is
     return torch.empty_like(logits).scatter_(-1, places, ordered)

@@ -51,6 +51,11 @@ class Conditional(nn.Module):
         """The distribution."""
         raise NotImplementedError
 
+    def for_queries(self, given: Given) -> Distribution:
+        """The distribution to draw from: as `forward`, but one for each query where that has one for all of them."""
+        distribution: Distribution = self(given)
+        return distribution
+
     def of_keys(self, memory: Memory, *, is_shared: bool) -> Distribution | None:
         """The same distribution as one row for all queries, for kernels that make no scores.
 
@@ -204,11 +209,12 @@ class KeyPrior(Conditional):
 
     def forward(self, given: Given) -> Distribution:
         """The prior at `given.memory.keys`."""
-        support = given.memory.support
-        keys = given.memory.keys.detach() if self.detaches_keys else given.memory.keys
-        logits = self.logits(keys, head_axis=-2 if isinstance(support, Segments) else -3)
-        log_psi = support.set_log_softmax(logits) if self.normalises == "set" else support.key_log_softmax(logits)
-        return self.family(log_psi + math.log(self.scale), support)
+        return self.family(self._log_psi(given.memory), given.memory.support)
+
+    def for_queries(self, given: Given) -> Distribution:
+        """See `Conditional.for_queries`."""
+        log_psi = self._log_psi(given.memory)
+        return self.family(log_psi if given.scores is None else log_psi.expand_as(given.scores), given.memory.support)
 
     def of_keys(self, memory: Memory, *, is_shared: bool) -> Distribution | None:
         """See `Conditional.of_keys`."""
@@ -221,6 +227,12 @@ class KeyPrior(Conditional):
         """See `Conditional.over_sets`."""
         keys = memory.keys.detach() if self.detaches_keys else memory.keys
         return SetPrior(self.logits(keys), self.family, self.scale) if self.normalises == "set" else None
+
+    def _log_psi(self, memory: Memory) -> Tensor:
+        support, keys = memory.support, memory.keys.detach() if self.detaches_keys else memory.keys
+        logits = self.logits(keys, head_axis=-2 if isinstance(support, Segments) else -3)
+        log_psi = support.set_log_softmax(logits) if self.normalises == "set" else support.key_log_softmax(logits)
+        return log_psi + math.log(self.scale)
 
     def logits(self, keys: Tensor, *, head_axis: int = -3) -> Tensor:
         """One number per key, before the softmax: (*lead, S, D) gives (*lead, S); (N, H, D) gives (N, H).

@@ -87,6 +87,8 @@ class MultiheadAttention(nn.MultiheadAttention, Switchable):
         # torch's encoder layers ask this attribute whether they may skip forward() in evaluation; they may not.
         self._qkv_same_embed_dim = False
         self.family = family
+        if prior is not None and (device is not None or dtype is not None):
+            prior.to(device=device, dtype=dtype)
         self.prior = prior
         self.estimator = estimator
         self.name = name
@@ -103,7 +105,7 @@ class MultiheadAttention(nn.MultiheadAttention, Switchable):
         estimator: Estimator | None = None,
         name: str = "attention",
     ) -> Self:
-        """A stochastic copy of a torch module: same weights, device, dtype and mode."""
+        """A stochastic copy of a torch module: same weights, device, dtype and mode; what was frozen stays so."""
         own = cls(
             module.embed_dim,
             module.num_heads,
@@ -122,6 +124,8 @@ class MultiheadAttention(nn.MultiheadAttention, Switchable):
             name=name,
         )
         own.load_state_dict(module.state_dict())
+        for name, parameter in module.named_parameters():
+            own.get_parameter(name).requires_grad_(parameter.requires_grad)
         return own.train(module.training)
 
     def forward(

@@ -10,19 +10,23 @@ A call is remembered only where this can be shown to change nothing:
 - torch's generators did not move during or before it;
 - arguments and result are tensors, plain values, or tuples, lists and dicts of them; other objects, such as a cache
   of keys, may be written to;
-- it wrote to none of its arguments, and none of its submodules changed an attribute or a buffer;
+- it wrote to none of its arguments, and none of its submodules changed an attribute or a buffer; nor did anybody else
+  before the output is used again;
 - no submodule inside it has a hook, which would not run.
 
 A result that was written to afterwards is not used again. What is not noticed: writing behind torch's back (`.data`,
 numpy views), noise from other generators than torch's default ones, and state outside the model.
 """
 
+import copy
 import enum
 import functools
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
@@ -44,6 +48,10 @@ _PLAIN = (
     torch.Size,
     enum.Enum,
 )
+
+
+_BOXES = (dict, set, deque, bytearray, np.ndarray)
+"""What can be written to and is no tree to torch, e.g. a Counter; compared with a copy."""
 
 
 @contextmanager
@@ -102,6 +110,7 @@ class _Values:
         self._tree = tree
         self._leaves, self._spec = pytree.tree_flatten(tree)
         self._versions = [_version(leaf) for leaf in self._leaves]
+        self._copies = {place: copy.copy(leaf) for place, leaf in enumerate(self._leaves) if isinstance(leaf, _BOXES)}
 
     @property
     def is_plain(self) -> bool:
@@ -117,6 +126,7 @@ class _Values:
             spec == self._spec
             and all(_is_unchanged(a, b) for a, b in zip(leaves, self._leaves, strict=True))
             and [_version(leaf) for leaf in leaves] == self._versions
+            and all(_is_same_box(leaves[place], before) for place, before in self._copies.items())
         )
 
     def equals(self, tree: Any) -> bool:
@@ -133,6 +143,7 @@ class _Call:
         self.output = output
         self._asked = asked
         self._answer = _Values(output)
+        self._state = [_Values(vars(one)) for one in module.modules()]
 
     @property
     def is_pure(self) -> bool:
@@ -141,7 +152,12 @@ class _Call:
 
     def answers(self, arguments: Any) -> bool:
         """Whether its output is the answer to these arguments; asked later."""
-        return self._asked.is_intact() and self._answer.is_intact() and self._asked.equals(arguments)
+        return (
+            self._asked.is_intact()
+            and self._answer.is_intact()
+            and self._asked.equals(arguments)
+            and all(values.is_intact() for values in self._state)
+        )
 
 
 class _CallMemory:
@@ -224,6 +240,12 @@ def _is_out_of_reach(model: nn.Module) -> bool:
 def _version(leaf: object) -> int | None:
     """How often a tensor was written to; its views count with it."""
     return leaf._version if isinstance(leaf, Tensor) and not leaf.is_inference() else None
+
+
+def _is_same_box(box: Any, before: Any) -> bool:
+    if isinstance(box, np.ndarray):
+        return box.shape == before.shape and box.dtype == before.dtype and bool(np.array_equal(box, before))
+    return bool(type(box) is type(before) and box == before)
 
 
 def _is_unchanged(leaf: object, before: object) -> bool:

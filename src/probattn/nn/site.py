@@ -90,7 +90,7 @@ class Site(nn.Module):
         seed = _seed_on(given, seed)
         made = self.replay(given, estimator, seed)
         terms = _kl_terms(made) if self.keeps_kl_terms else None
-        return self._receipt(made, seed, divergence(made, self.name), terms)
+        return self._receipt(made, seed, divergence(made, self.name), terms=terms, mask=given.mask)
 
     def predict(self, given: Given, estimator: Estimator, *, seed: Tensor | None = None) -> Latent:
         """Visit the site with its predictive distribution, as when no target is known.
@@ -104,7 +104,7 @@ class Site(nn.Module):
         prior = self._predictive_distribution(given)
         draw = estimator(cast(LatentDistribution, prior), cast(LatentDistribution, prior), seed)
         made = Replay(prior, prior, draw)
-        return self._receipt(made, seed, torch.zeros_like(draw.log_weight[0]), None)
+        return self._receipt(made, seed, torch.zeros_like(draw.log_weight[0]), terms=None, mask=given.mask)
 
     def replay(self, given: Given, estimator: Estimator, seed: Tensor) -> Replay:
         """Posterior, prior and draw of a visit, from its seed: the same numbers, differentiable anew."""
@@ -126,8 +126,9 @@ class Site(nn.Module):
         return cast(LatentDistribution, self._predictive_distribution(given)).plug_in
 
     def _predictive_distribution(self, given: Given) -> Distribution:
-        conditional = self.prior if self.predictive == "prior" else self.posterior
-        return self._conditional(conditional, given)
+        if self.predictive == "prior" and self.prior is not None:
+            return self.prior.for_queries(given)
+        return self._conditional(self.posterior, given)
 
     def _conditional(self, conditional: Conditional | None, given: Given) -> Distribution:
         if conditional is None:
@@ -143,7 +144,9 @@ class Site(nn.Module):
             )
         return self._conditional(self.prior, replace(given, value=draw.value))
 
-    def _receipt(self, made: Replay, seed: Tensor, kl_per_unit: Tensor, terms: Tensor | None) -> Latent:
+    def _receipt(
+        self, made: Replay, seed: Tensor, kl_per_unit: Tensor, *, terms: Tensor | None, mask: Tensor | None
+    ) -> Latent:
         return Latent(
             name=self.name,
             unit=self.unit,
@@ -153,6 +156,7 @@ class Site(nn.Module):
             seed=seed,
             kl_terms=terms,
             penalties=getattr(made.posterior, "penalties", {}),
+            mask=mask if mask is not None and mask.shape == kl_per_unit.shape else None,
         )
 
     def _check(self) -> None:

@@ -38,6 +38,7 @@ class CaptioningTask:
         sections = {name: self.plain[name] for name in IDENTITY if name in self.plain}
         return {
             "captions": self.corpus.digest,
+            "order": self.settings.corpus.seed,
             **{name: json.dumps(value, default=str) for name, value in sections.items()},
         }
 

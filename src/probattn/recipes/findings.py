@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from probattn.recipes import gat_tables, generation_tables
 from probattn.recipes.captioning_claims import CLAIMS as CAPTION_CLAIMS
 from probattn.recipes.generation_claims import TOLERANCE
-from probattn.recipes.paired import LEVEL, PairedDifference, holm, paired_differences
+from probattn.recipes.paired import LEVEL, PairedDifference, by_seed, holm, paired_differences
 from probattn.recipes.results import RowResult
 from probattn.recipes.text_published import PUBLISHED as TEXT
 from probattn.recipes.translation_claims import BAM, DENG
@@ -52,6 +52,11 @@ class Claim:
     scale: float = 1.0
     digits: int = 2
     margin: float = 0.0
+
+    @property
+    def pair(self) -> str:
+        """The two rows."""
+        return f"{self.row} − {self.baseline}"
 
 
 def _translation() -> list[Claim]:
@@ -147,7 +152,7 @@ def findings_table(results: Mapping[str, Sequence[RowResult]]) -> Table:
     lines = []
     for claim in CLAIMS:
         family = {
-            other.row: one.p_value
+            other.pair: one.p_value
             for other, one in paired.items()
             if one is not None and (other.place, other.metric) == (claim.place, claim.metric)
         }
@@ -156,11 +161,9 @@ def findings_table(results: Mapping[str, Sequence[RowResult]]) -> Table:
             here, seeds, verdict = _sign(claim, results.get(claim.place, ()))
         else:
             here, seeds = tested.text(claim.digits, claim.scale), str(tested.count)
-            verdict = _verdict(claim, tested, holm(family)[claim.row])
+            verdict = _verdict(claim, tested, holm(family)[claim.pair])
         published = f"{claim.published:+.{claim.digits}f}"
-        lines.append(
-            [claim.paper, claim.place, f"{claim.text}, {claim.row} − {claim.baseline}", published, here, seeds, verdict]
-        )
+        lines.append([claim.paper, claim.place, f"{claim.text}, {claim.pair}", published, here, seeds, verdict])
     return ["paper", "results", "difference", "paper says", "here", "seeds", "verdict"], lines
 
 
@@ -181,10 +184,7 @@ def _verdict(claim: Claim, tested: PairedDifference, p_value: float) -> str:
 
 def _sign(claim: Claim, results: Sequence[RowResult]) -> tuple[str, str, str]:
     """Our difference with one seed, their number, and whether the sign is the paper's."""
-    values = {
-        row: {one.seed: one.metrics[claim.metric] for one in results if one.row == row and claim.metric in one.metrics}
-        for row in (claim.row, claim.baseline)
-    }
+    values = {row: by_seed(results, claim.metric, row) for row in (claim.row, claim.baseline)}
     shared = sorted(values[claim.row].keys() & values[claim.baseline].keys())
     if not shared:
         return "-", "0", "not run"

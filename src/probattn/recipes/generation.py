@@ -5,6 +5,8 @@ The recipes `question_generation`, `dialogue` and `pilot_vae` differ in text and
 """
 
 import json
+import math
+import os
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -57,6 +59,7 @@ class GenerationTask:
         sections = {name: self.plain[name] for name in names if name in self.plain}
         return {
             "text": self.corpus.digest,
+            "order": self.settings.corpus.seed,
             **{name: json.dumps(value, default=str) for name, value in sections.items()},
         }
 
@@ -80,8 +83,9 @@ class GenerationTask:
 
     @property
     def updates(self) -> int:
-        """Of the whole training."""
-        return self.settings.epochs * len(self.buckets)
+        """Of the whole training; an update may take several batches, or one of every process."""
+        batches = self.settings.trainer.accumulate * int(os.environ.get("WORLD_SIZE", "1"))
+        return self.settings.epochs * math.ceil(len(self.buckets) / batches)
 
     def stage(self) -> Stage:
         """The training, with the KL weights of its length."""

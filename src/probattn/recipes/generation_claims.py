@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from probattn.recipes.paired import Below, verdicts
-from probattn.recipes.results import RowResult, summarise
+from probattn.recipes.paired import Below, shared_means, verdicts
+from probattn.recipes.results import RowResult
 
 __all__ = ["TOLERANCE", "claims", "sweep_claims"]
 
@@ -73,7 +73,7 @@ def sweep_claims(sweep: Mapping[float, RowResult], soft: RowResult | None) -> Ta
 
 def _lines(results: Sequence[RowResult], metric: str, texts: Mapping[str, Below]) -> dict[tuple[str, str], list[str]]:
     """Lines of claims on one metric, by the rows they are on, the higher one first; only rows that were run."""
-    found, judged = summarise(results, metric), verdicts(results, metric, list(texts.values()))
+    judged = verdicts(results, metric, list(texts.values()))
     lines = {}
     for text, claim in texts.items():
         if claim not in judged:
@@ -82,6 +82,6 @@ def _lines(results: Sequence[RowResult], metric: str, texts: Mapping[str, Below]
         if claim.margin > 0.0:
             said = said.replace("sign as claimed", "as claimed").replace("opposite sign", "not as claimed")
             said = said.replace("no difference seen", "undecided: too near to the limit for this noise")
-        means = [f"{found[row].mean:.3f}" for row in (claim.high, claim.low)]
+        means = [f"{mean:.3f}" for mean in shared_means(results, metric, claim.high, claim.low)]
         lines[claim.high, claim.low] = [text, *means, said]
     return lines

@@ -13,6 +13,7 @@ __all__ = [
     "VERDICT_RULE",
     "Below",
     "PairedDifference",
+    "by_seed",
     "difference_of",
     "holm",
     "paired_differences",
@@ -22,6 +23,7 @@ __all__ = [
 
 LEVEL = 0.05
 """Of a verdict."""
+_ROUNDING, _NOTHING = 1e-9, 1e-12
 VERDICT_RULE = (
     "Differences are paired by seed; a claim holds or fails at the 5% level of a t-test, adjusted (Holm) for the "
     "claims on one metric. One seed shows a sign and no more."
@@ -84,7 +86,7 @@ def verdicts(results: Sequence[RowResult], metric: str, claims: Sequence[Below])
     tested: dict[Below, PairedDifference] = {}
     found: dict[Below, str] = {}
     for claim in claims:
-        low, high = (_by_seed(results, metric, row) for row in (claim.low, claim.high))
+        low, high = (by_seed(results, metric, row) for row in (claim.low, claim.high))
         shared = sorted(low.keys() & high.keys())
         if not low or not high:
             continue
@@ -104,7 +106,7 @@ def verdicts(results: Sequence[RowResult], metric: str, claims: Sequence[Below])
 
 def shared_means(results: Sequence[RowResult], metric: str, row: str, other: str) -> tuple[float, float]:
     """Means of two rows over the seeds that both have, so that they can be compared; over all where they share none."""
-    values = [_by_seed(results, metric, name) for name in (row, other)]
+    values = [by_seed(results, metric, name) for name in (row, other)]
     shared = values[0].keys() & values[1].keys()
     first, second = (statistics.fmean(one[seed] for seed in shared or one) for one in values)
     return first, second
@@ -112,17 +114,17 @@ def shared_means(results: Sequence[RowResult], metric: str, row: str, other: str
 
 def paired_differences(results: Sequence[RowResult], metric: str, *, baseline: str) -> Mapping[str, PairedDifference]:
     """Of every other row that shares at least two seeds with the baseline and has the metric."""
-    reference = _by_seed(results, metric, baseline)
+    reference = by_seed(results, metric, baseline)
     found = {}
     for row in dict.fromkeys(result.row for result in results if result.row != baseline):
-        values = _by_seed(results, metric, row)
+        values = by_seed(results, metric, row)
         differences = [values[seed] - reference[seed] for seed in sorted(values) if seed in reference]
         if len(differences) > 1:
             found[row] = difference_of(differences)
     return found
 
 
-def _by_seed(results: Sequence[RowResult], metric: str, row: str) -> dict[int, float]:
+def by_seed(results: Sequence[RowResult], metric: str, row: str) -> dict[int, float]:
     """Finite values of a row."""
     values = {one.seed: one.metrics[metric] for one in results if one.row == row and metric in one.metrics}
     return {seed: value for seed, value in values.items() if math.isfinite(value)}
@@ -151,6 +153,7 @@ def difference_of(differences: Sequence[float]) -> PairedDifference:
     stats = import_for_eval("scipy.stats")
     mean, spread = statistics.fmean(differences), statistics.stdev(differences)
     error = spread / math.sqrt(len(differences))
-    if spread == 0.0:
-        return PairedDifference(mean, 0.0, 1.0 if mean == 0.0 else math.nan, len(differences))
+    # equal differences of rounded numbers differ in their last bits
+    if spread <= max(_ROUNDING * max(abs(one) for one in differences), _NOTHING):
+        return PairedDifference(mean, 0.0, 1.0 if abs(mean) <= _NOTHING else math.nan, len(differences))
     return PairedDifference(mean, error, float(stats.ttest_1samp(differences, 0.0).pvalue), len(differences))

@@ -10,15 +10,21 @@ _UNKNOWN = "unrecorded"  # of checkpoints that are older than this file
 
 
 def commit() -> str:
-    """The commit of the code that runs, with "-dirty" where files of the package differ from it."""
+    """The commit of the code that runs, with "-dirty" where files of the package differ from it.
+
+    "unknown" without git, and where the package is installed: a repository around the environment is not ours.
+    """
     folder = str(Path(__file__).parent.parent)
 
     def git(*words: str) -> str | None:
-        done = subprocess.run(["git", "-C", folder, *words], capture_output=True, text=True, check=False)
+        try:
+            done = subprocess.run(["git", "-C", folder, *words], capture_output=True, text=True, check=False)
+        except OSError:
+            return None
         return done.stdout.strip() if done.returncode == 0 else None
 
     found = git("rev-parse", "--short", "HEAD")
-    if found is None:
+    if found is None or git("ls-files", "--error-unmatch", "--", __file__) is None:
         return "unknown"
     return f"{found}-dirty" if git("status", "--porcelain", "--", folder) else found
 

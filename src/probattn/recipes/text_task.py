@@ -21,6 +21,7 @@ from probattn.recipes.text_eval import code_posteriors, codes_used, tally
 from probattn.recipes.text_network import TextModel, build_model
 from probattn.recipes.text_settings import SITE, TextSettings
 from probattn.training import CollapseWarning, Stage, StepOutput, warn_of_collapse
+from probattn.training.randomness import NOISE, seeded
 from probattn.training.stage import matches
 
 START_VECTORS = 20
@@ -37,6 +38,7 @@ class TextTask:
         self.corpus = corpus
         self.plain = {} if plain is None else plain
         self.warned: set[str] = set()
+        self._prepared: str | None = None
         self._model = build_model(settings, corpus.tokenizer.vocabulary_size)
 
     def identity(self) -> Mapping[str, Any]:
@@ -46,6 +48,7 @@ class TextTask:
         }
         return {
             "text": self.corpus.digest,
+            "order": self.settings.corpus.seed,
             **{name: json.dumps(value, default=str) for name, value in sections.items()},
         }
 
@@ -79,7 +82,7 @@ class TextTask:
 
     def step(self, batch: Tensor, stage: Stage, update: int) -> StepOutput:
         """Loss in nats per sentence, KL and commitment summed over positions."""
-        if update == 0:
+        if update == 0 and stage.name != self._prepared:
             self._prepare(stage)
         text = self.corpus.encoded["train"].batch(batch).to(self.model.device)
         is_decoded = self._trains_likelihood()
@@ -161,11 +164,18 @@ class TextTask:
         return any(one.requires_grad for name, one in named if not name.startswith("latent.site.prior."))
 
     def _prepare(self, stage: Stage) -> None:
-        """Before the first step of a stage: draw weights anew that it resets, and start the codebook."""
-        settings = next(one for one in self.settings.stages if one.name == stage.name)
-        for name, module in self.model.named_modules():
-            if any(fnmatchcase(name, pattern) for pattern in settings.resets):
-                _reset(module)
+        """Before the first step of a stage: draw weights anew that it resets, and start the codebook.
+
+        Once, whatever the number of batches of an update, and alike on all ranks.
+        """
+        self._prepared = stage.name
+        number, settings = next(
+            (number, one) for number, one in enumerate(self.settings.stages) if one.name == stage.name
+        )
+        with seeded(NOISE, self.settings.seed, number):
+            for name, module in self.model.named_modules():
+                if any(fnmatchcase(name, pattern) for pattern in settings.resets):
+                    _reset(module)
         book = None if self.model.latent is None else self.model.latent.site.posterior
         if isinstance(book, Codebook | SoftCodebook) and not bool(book.is_started):
             seed = torch.tensor(self.settings.seed, device=self.model.device)
@@ -173,8 +183,10 @@ class TextTask:
 
     @torch.no_grad()
     def _first_vectors(self, count: int) -> Tensor:
-        """(N, Z) encoded vectors of the first batches."""
+        """(N, Z) encoded vectors of the first batches, without dropout."""
         found: list[Tensor] = []
+        was_training = self.model.dropout.training
+        self.model.dropout.eval()
         for rows in self.batches(0):
             text = self.corpus.encoded["train"].batch(rows).to(self.model.device)
             read = self.model.encode(text.words, text.words_mask, {SITE: Mean()})
@@ -183,6 +195,7 @@ class TextTask:
             found.append(read.encoding[read.mask])
             if sum(len(one) for one in found) >= count:
                 break
+        self.model.dropout.train(was_training)
         return torch.cat(found)[:count]
 
 

@@ -76,10 +76,11 @@ class TextWriter:
             own = fold_seed(torch.tensor(seed, device=self.model.device), len(found))
             wanted = self._lengths(rows, own) if length is None else torch.full((rows,), length)
             read = self._drawn(wanted.to(self.model.device), own, temperature, top_p)
-            longest = int(wanted.max()) + (1 if length is None or self.settings.latent is None else 10)
+            is_memory = self.settings.latent is not None and self.settings.latent.positions is None
             found += self._written(
                 read,
-                longest,
+                int(wanted.max()) + (10 if is_memory and length is not None else 1),
+                at_most=None if is_memory else length,
                 draws_words=self.settings.latent is None or self.settings.latent.posterior == "stochastic-codes",
                 seed=seed + len(found),
                 temperature=temperature,
@@ -191,6 +192,7 @@ class TextWriter:
         read: ReadText,
         longest: int,
         *,
+        at_most: int | None = None,
         draws_words: bool = False,
         seed: int = 0,
         temperature: float = 1.0,
@@ -212,7 +214,7 @@ class TextWriter:
                 seed=seed,
             )
             found = [one[0] for one in drawn]
-        return [Generated(self.tokenizer.decode(one.tokens), one.log_prob, one.is_complete) for one in found]
+        return [Generated(self.tokenizer.decode(one.tokens[:at_most]), one.log_prob, one.is_complete) for one in found]
 
     def _quantised(self, value: Tensor) -> Tensor:
         latent = self.model.latent

@@ -20,6 +20,7 @@ from probattn.data.buckets import TokenBuckets
 from probattn.metrics import predictive_ppl
 from probattn.models import Seq2Seq
 from probattn.recipes.engine_run import announce, last_logged, row_result, train_to_end
+from probattn.recipes.later_settings import without_added
 from probattn.recipes.recipe import Recipe, Run
 from probattn.recipes.results import RowResult
 from probattn.recipes.translation_data import Corpus, load_corpus
@@ -43,9 +44,11 @@ class TranslationTask:
 
     def identity(self) -> Mapping[str, Any]:
         """The text, and the settings that training depends on."""
-        sections = {name: self.plain[name] for name in ("network", "site", "max_tokens") if name in self.plain}
+        plain = without_added(self.settings, dict(self.plain))
+        sections = {name: plain[name] for name in ("network", "site", "max_tokens", "test_estimator") if name in plain}
         return {
             "text": self.corpus.digest,
+            "order": self.settings.corpus.seed,
             **{name: json.dumps(value, default=str) for name, value in sections.items()},
         }
 

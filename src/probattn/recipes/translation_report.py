@@ -87,7 +87,7 @@ def write_report(task: str, results: Sequence[RowResult], output: Path) -> str:
         Section("Likelihood and translation", _QUALITY_TEXT, render_table(*quality), note),
         Section("Alignment and cost", _ALIGNMENT_TEXT, render_table(*alignment)),
         *_claims(results),
-        _curves(first_seed),
+        *_curves(first_seed),
         *_entropies(first_seed),
         *_summaries(results),
         *sentence_sections({result.row: result for result in first_seed}),
@@ -126,9 +126,12 @@ def _rows(results: Sequence[RowResult]) -> Section:
     )
 
 
-def _curves(results: Sequence[RowResult]) -> Section:
-    best = min(ppl for result in results for _, ppl in result.curve)
-    return Section(
+def _curves(results: Sequence[RowResult]) -> list[Section]:
+    """Nothing where no result was validated on the way."""
+    best = min((ppl for result in results for _, ppl in result.curve), default=None)
+    if best is None:
+        return []
+    section = Section(
         "Validation perplexity",
         "Of the predictive distribution after every validation, first seed; the beginning is cut off.",
         curve_plot(
@@ -139,6 +142,7 @@ def _curves(results: Sequence[RowResult]) -> Section:
             is_log=True,
         ),
     )
+    return [section]
 
 
 def _entropies(results: Sequence[RowResult]) -> list[Section]:

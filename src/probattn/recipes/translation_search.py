@@ -11,7 +11,7 @@ from probattn.core import Estimator
 from probattn.data.batches import decoding_batches, restore_order
 from probattn.data.bpe import BOS, EOS, PAD, UNK
 from probattn.data.subwords import Subwords
-from probattn.decoding import Constraints, Hypothesis, MaxLength, WuPenalty, beam_search, sample
+from probattn.decoding import Constraints, Hypothesis, MaxLength, StopRule, WuPenalty, beam_search, sample
 from probattn.metrics import links_from_weights
 from probattn.models.seq2seq import Seq2Seq
 from probattn.models.seq2seq_stepper import Seq2SeqStepper
@@ -51,7 +51,7 @@ class SamplingSettings:
     seed: int = 0
     """The same seed gives the same translations."""
     max_sentences: int = 32
-    """Sentences that are drawn together; no translation depends on it."""
+    """Sentences that are drawn together; no translation depends on it unless the attention is drawn too."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +113,7 @@ def search(
             num_return=num_best,
             length_penalty=WuPenalty(settings.length_penalty),
             eos_penalty=settings.eos_penalty,
+            stop_rule=StopRule.BEST_ENDED if settings.beam_size == 1 else StopRule.EXACT,
         )
         found.append(_translations(subwords, source, batch.index.tolist(), results))
     return restore_order(batches, found, num_rows=len(source), empty=[])
@@ -136,7 +137,8 @@ def draw(
         source: Ids of each sentence.
         estimator: How the next word is predicted.
         settings: How many, and from which law.
-        first: Number of the first sentence in its text: a sentence's draws depend on its number, not on its block.
+        first: Number of the first sentence in its text: a sentence's words are drawn by its number, whatever its
+            block; weights, where the estimator draws them, are drawn by batches.
     """
     stepper = Seq2SeqStepper(model, estimator)
     batches = decoding_batches(source, max_sentences=settings.max_sentences)

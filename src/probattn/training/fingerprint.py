@@ -49,8 +49,8 @@ def check_fingerprint(saved: Mapping[str, Any], current: Mapping[str, Any], fold
     ignored = {
         f"settings.{name}" for name in FREE_SETTINGS
     }  # an older version may have written one that is free by now
-    if not any(key.startswith(_IDENTITY) for key in saved):  # written by a version that did not know identities
-        ignored |= {key for key in current if key.startswith(_IDENTITY)}
+    # written by a version that did not know this part of an identity
+    ignored |= {key for key in current if key.startswith(_IDENTITY) and key not in saved}
     lines = []
     for key in sorted({*saved, *current} - ignored):
         if key not in current:

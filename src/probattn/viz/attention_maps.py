@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from probattn.viz.figure import to_svg
+from probattn.viz.figure import new_grid, plain, to_svg
 
 __all__ = ["AttentionMap", "attention_map", "attention_maps"]
 
@@ -67,16 +67,11 @@ def attention_maps(maps: Sequence[AttentionMap], *, columns: int = 4, width: flo
     """
     if not maps:
         raise ValueError("expected one map or more, got none")
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
     columns = min(columns, len(maps))
     lines = (len(maps) + columns - 1) // columns
     titled = max(one.title.count("\n") + 1 if one.title else 0 for one in maps)
     height = width + 0.17 * titled
-    figure, grid = plt.subplots(lines, columns, figsize=(width * columns, height * lines), squeeze=False)
+    figure, grid = new_grid(lines, columns, width=width * columns, height=height * lines)
     for axes in grid.flat:
         axes.set_axis_off()
     for axes, one in zip(grid.flat, maps, strict=False):
@@ -103,7 +98,7 @@ def _draw(axes: Any, one: AttentionMap) -> None:
     axes.set_xlim(-0.5, width - 0.5)
     axes.set_ylim(height - 0.5, -0.5)
     if one.title:
-        axes.set_title(one.title, fontsize=8)
+        axes.set_title(plain(one.title), fontsize=8)
 
 
 def _checked(one: AttentionMap) -> np.ndarray[Any, Any]:

@@ -143,7 +143,7 @@ def word_strip(picture: GalleryPicture, *, key: str) -> str:
 
 def _maps(picture: GalleryPicture, weights: Sequence[Sequence[float]], key: str, kind: str) -> list[str]:
     highest = max((max(of_word) for of_word in weights if len(of_word)), default=0.0)
-    return [_map(picture, of_word, key, kind, highest) for of_word in weights]
+    return [_map(picture, of_word, key, kind, highest) if len(of_word) else "" for of_word in weights]
 
 
 def _map(picture: GalleryPicture, weights: Sequence[float], key: str, kind: str, highest: float) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from probattn.viz.figure import COLOURS, new_figure, to_svg
+from probattn.viz.figure import COLOURS, colour_of, new_figure, plain, to_svg
 
 __all__ = ["Panel", "panel_plot"]
 
@@ -55,7 +55,7 @@ def panel_plot(panels: Sequence[Panel], *, columns: int = 3) -> str:
     for axes, panel in zip(places, panels, strict=False):
         for name, points in panel.curves.items():
             number = names.index(name)
-            style = {"color": COLOURS[number % len(COLOURS)], "lw": 1.3, "ms": 3.5, "label": name}
+            style = {"color": colour_of(number), "lw": 1.3, "ms": 3.5, "label": plain(name)}
             marker = ("osD^v"[number // len(COLOURS) % 5] if panel.has_markers else "") + "-"
             axes.errorbar(*zip(*points, strict=True), yerr=panel.spreads.get(name), fmt=marker, **style)
         if panel.level is not None:

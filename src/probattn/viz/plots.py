@@ -1,9 +1,10 @@
 """Plots as SVG text. matplotlib is imported when a plot is drawn, not with the package."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from probattn.viz.figure import COLOURS, new_figure, to_svg
+from probattn.viz.figure import COLOURS, colour_of, new_figure, new_grid, plain, to_svg
 
 __all__ = [
     "AlignmentPicture",
@@ -47,14 +48,20 @@ def curve_plot(
     """Lines over a common axis, or a dot for a single point.
 
     What lies beyond `lowest` or `highest` is cut off, so that late differences show. Every second line is dashed, so
-    that of two lines that run into each other both are seen.
+    that of two lines that run into each other both are seen. Values that are not finite leave gaps.
+
+    Raises:
+        ValueError: If there is no value to draw.
     """
+    values = [value for points in curves.values() for _, value in points if math.isfinite(value)]
+    if not values:
+        raise ValueError(f"expected curves with finite values, got {len(curves)} curves without any")
     figure, axes = new_figure(8.4, 4.2)
     for number, (name, points) in enumerate(curves.items()):
         style = ("-", "--")[number % 2] if number < len(COLOURS) else ("-.", ":")[number % 2]
-        colour, marker = COLOURS[number % len(COLOURS)], "o" if len(points) == 1 else ""  # one point makes no line
-        axes.plot(*zip(*points, strict=True), style, color=colour, label=name, lw=1.7, marker=marker, ms=4)
-    values = [value for points in curves.values() for _, value in points]
+        marker = "o" if len(points) == 1 else ""  # one point makes no line
+        places, heights = [place for place, _ in points], [height for _, height in points]
+        axes.plot(places, heights, style, color=colour_of(number), label=plain(name), lw=1.7, marker=marker, ms=4)
     bottom, top = min(values) if lowest is None else lowest, max(values) if highest is None else highest
     if is_log:
         axes.set_yscale("log")
@@ -75,7 +82,7 @@ def scatter_plot(points: Mapping[str, tuple[float, float]], *, x: str, y: str) -
     figure, axes = new_figure(8.4, 4.6)
     for number, (name, (px, py)) in enumerate(points.items()):
         marker = "osD^v"[number // len(COLOURS) % 5]
-        axes.plot(px, py, marker, color=COLOURS[number % len(COLOURS)], ms=6, label=name)
+        axes.plot(px, py, marker, color=colour_of(number), ms=6, label=plain(name))
     axes.set(xlabel=x, ylabel=y)
     axes.legend(fontsize=9, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return to_svg(figure)
@@ -92,8 +99,9 @@ def bar_plot(
     for j, key in enumerate(series):
         places = [i + j * height for i, name in enumerate(names) if key in values[name]]
         widths = [values[name][key] for name in names if key in values[name]]
-        axes.barh(places, widths, height=height * 0.92, color=COLOURS[j], label=key)
-    axes.set_yticks([i + height * (len(series) - 1) / 2 for i in range(len(names))], names, fontsize=8)
+        axes.barh(places, widths, height=height * 0.92, color=colour_of(j), label=plain(key))
+    places = [i + height * (len(series) - 1) / 2 for i in range(len(names))]
+    axes.set_yticks(places, [plain(name) for name in names], fontsize=8)
     # room for the whole of the first and of the last group, whichever bars they have; the first name on top
     axes.set_ylim(len(names) - 1 + height * (len(series) - 0.5) + 0.15, -height / 2 - 0.15)
     if is_log:
@@ -120,9 +128,16 @@ def interval_plot(series: Mapping[str, Mapping[str, tuple[float, float]]], *, x:
         places = [names.index(name) + 0.22 * (number - (len(series) - 1) / 2) for name in intervals]
         centres, halves = [centre for centre, _ in intervals.values()], [half for _, half in intervals.values()]
         axes.errorbar(
-            centres, places, xerr=halves, fmt="osD^"[number % 4], color=COLOURS[number], ms=4, lw=1.2, label=label
+            centres,
+            places,
+            xerr=halves,
+            fmt="osD^"[number % 4],
+            color=colour_of(number),
+            ms=4,
+            lw=1.2,
+            label=plain(label),
         )
-    axes.set_yticks(range(len(names)), names, fontsize=8)
+    axes.set_yticks(range(len(names)), [plain(name) for name in names], fontsize=8)
     axes.set_ylim(len(names) - 0.5, -0.5)  # the first name on top
     axes.set(xlabel=x)
     axes.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
@@ -136,18 +151,21 @@ def weights_plot(pictures: Mapping[str, Sequence[Sequence[float]]], gold: Sequen
         pictures: (T, S) weights by name.
         gold: (T) right positions.
         columns: Heat maps in a line.
-    """
-    import matplotlib.pyplot as plt
 
+    Raises:
+        ValueError: If there is no picture.
+    """
+    if not pictures:
+        raise ValueError("expected one picture or more, got none")
     lines = (len(pictures) + columns - 1) // columns
-    figure, grid = plt.subplots(lines, columns, figsize=(2.1 * columns, 1.75 * lines), squeeze=False)
+    figure, grid = new_grid(lines, columns, width=2.1 * columns, height=1.75 * lines)
     for axes in grid.flat:
         axes.set_axis_off()
     for axes, (name, weights) in zip(grid.flat, pictures.items(), strict=False):
         axes.set_axis_on()
         axes.imshow(weights, cmap="Blues", vmin=0.0, vmax=1.0, aspect="auto")
         axes.plot(gold, range(len(gold)), "x", color="#c2572b", ms=5)
-        axes.set_title(name, fontsize=8)
+        axes.set_title(plain(name), fontsize=8)
         axes.set_xticks([])
         axes.set_yticks([])
     figure.tight_layout()
@@ -160,14 +178,14 @@ def alignment_plot(pictures: Sequence[AlignmentPicture], *, columns: int = 2) ->
     Args:
         pictures: In reading order.
         columns: Pictures in a line.
+
+    Raises:
+        ValueError: If there is no picture.
     """
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
+    if not pictures:
+        raise ValueError("expected one picture or more, got none")
     lines = (len(pictures) + columns - 1) // columns
-    figure, grid = plt.subplots(lines, columns, figsize=(5.2 * columns, 4.1 * lines), squeeze=False)
+    figure, grid = new_grid(lines, columns, width=5.2 * columns, height=4.1 * lines)
     for axes in grid.flat:
         axes.set_axis_off()
     for axes, picture in zip(grid.flat, pictures, strict=False):
@@ -182,9 +200,10 @@ def alignment_plot(pictures: Sequence[AlignmentPicture], *, columns: int = 2) ->
             mec="#c2572b",
             mew=1.3,
         )
-        axes.set_title(picture.title, fontsize=10)
-        axes.set_xticks(range(len(picture.source)), picture.source, rotation=40, ha="right", fontsize=9)
-        axes.set_yticks(range(len(picture.target)), picture.target, fontsize=9)
+        axes.set_title(plain(picture.title), fontsize=10)
+        source, target = ([plain(word) for word in words] for words in (picture.source, picture.target))
+        axes.set_xticks(range(len(source)), source, rotation=40, ha="right", fontsize=9)
+        axes.set_yticks(range(len(target)), target, fontsize=9)
         axes.tick_params(length=0)
     figure.tight_layout()
     return to_svg(figure)

@@ -113,7 +113,10 @@ class StochasticAttention(Switchable):
         if mask is None or self.place.kind == "cross" or not 1 < num_queries <= mask.shape[-1]:
             return None
         seen = _is_seen(mask).expand(-1, -1, num_queries, -1)
-        return seen.diagonal(mask.shape[-1] - num_queries, dim1=-2, dim2=-1)
+        offset, call = mask.shape[-1] - num_queries, current_call()
+        if call is not None:  # a static cache has free places behind the queries; one of a window has lost some
+            offset = min(offset, call.num_past)
+        return seen.diagonal(offset, dim1=-2, dim2=-1)
 
     def _seed(self, device: torch.device) -> Tensor:
         """The seed of this visit.

@@ -12,7 +12,7 @@ from probattn.integrations.places import Only, Place, check_heads, choose, whole
 from probattn.integrations.priors import PriorRecipe, check_family, default_family, make_prior
 from probattn.integrations.settings import KlUnit, Settings, to_plain
 from probattn.integrations.transformers.attention import CHILD, IMPLEMENTATION, StochasticAttention
-from probattn.integrations.transformers.forward import StochasticForward, conversion_of
+from probattn.integrations.transformers.forward import StochasticForward, conversions_of
 from probattn.integrations.transformers.reach import find_places
 
 __all__ = ["CONFIG_KEY", "convert", "make_stochastic", "undo"]
@@ -81,7 +81,11 @@ def undo(model: nn.Module) -> None:
     Raises:
         ValueError: If it was not converted.
     """
-    forward = conversion_of(model)
+    for forward in conversions_of(model):
+        _undo(forward)
+
+
+def _undo(forward: StochasticForward) -> None:
     converted = forward.model
     for module in list(converted.modules()):
         if isinstance(getattr(module, CHILD, None), StochasticAttention):
@@ -91,7 +95,7 @@ def undo(model: nn.Module) -> None:
         converted.__dict__.pop(name, None)
     if forward.inner is not None:
         converted.__dict__["forward"] = forward.inner
-    delattr(converted.config, CONFIG_KEY)
+    converted.config.__dict__.pop(CONFIG_KEY, None)
 
 
 def _site(
@@ -120,6 +124,12 @@ def _configs(model: PreTrainedModel) -> Iterator[Any]:
 def _take_over(model: PreTrainedModel, places: Mapping[Place, Any]) -> list[tuple[Any, str | None]]:
     """Set our attention everywhere; what was set before, for each configuration."""
     before = [(config, config._attn_implementation) for config in _configs(model)]
+    if any(implementation == IMPLEMENTATION for _, implementation in before):
+        raise ValueError(
+            f"the configuration of this {type(model).__name__} is shared with a converted model, and undoing or saving "
+            "one would break the other. Build each model from a configuration of its own, copy.deepcopy(config); of "
+            "one model's parts convert the whole, and choose with layers= and only="
+        )
     model.set_attn_implementation(IMPLEMENTATION)
     missed = [place.path for place, module in places.items() if module.config._attn_implementation != IMPLEMENTATION]
     if missed:

@@ -15,8 +15,9 @@ from probattn.integrations.settings import Settings
 from probattn.integrations.transformers.attention import IMPLEMENTATION, StochasticAttention
 from probattn.integrations.transformers.calls import ForwardCall, open_call
 from probattn.integrations.transformers.outputs import add_kl, prepare_outputs
+from probattn.nn.recording import is_recording
 
-__all__ = ["StochasticForward", "conversion_of", "kl_weight", "set_kl_step"]
+__all__ = ["StochasticForward", "conversions_of", "kl_weight", "set_kl_step"]
 
 _IGNORED_LABEL = -100  # transformers' sign for a target that does not count
 
@@ -99,9 +100,10 @@ class StochasticForward:
                 )
 
     def _num_past(self, arguments: dict[str, Any]) -> int:
-        """Positions in the cache, asked for only where noise depends on it: with a fixed seed."""
+        """Positions in the cache, asked for only where noise or KL depend on it: with a fixed seed, or for a record."""
         past = arguments.get("past_key_values")
-        if past is None or all(site.sampling_seed is None for site in self.sites):
+        is_needed = self.model.training or is_recording() or any(one.sampling_seed is not None for one in self.sites)
+        if past is None or not is_needed:
             return 0
         return int(past.get_seq_length())
 
@@ -116,17 +118,21 @@ class StochasticForward:
         return None if labels is None else labels != _IGNORED_LABEL
 
 
-def conversion_of(model: nn.Module) -> StochasticForward:
-    """The conversion of a model, also where DDP, a compiler or an adapter stands around it.
+def conversions_of(model: nn.Module) -> list[StochasticForward]:
+    """The conversions inside a model, also where DDP, a compiler or an adapter stands around it.
+
+    There are several where its parts were converted one by one.
 
     Raises:
         ValueError: If no `transformers` model in it was converted.
     """
-    for module in model.modules():
-        found = module.__dict__.get("stochastic_forward")
-        if isinstance(found, StochasticForward):
-            return found
-    raise ValueError(f"{type(model).__name__} has no converted transformers model in it; call make_stochastic first")
+    found = [module.__dict__.get("stochastic_forward") for module in model.modules()]
+    conversions = [one for one in found if isinstance(one, StochasticForward)]
+    if not conversions:
+        raise ValueError(
+            f"{type(model).__name__} has no converted transformers model in it; call make_stochastic first"
+        )
+    return conversions
 
 
 def set_kl_step(model: nn.Module, step: int) -> None:
@@ -138,9 +144,10 @@ def set_kl_step(model: nn.Module, step: int) -> None:
         model: A converted `transformers` model, or what wraps it.
         step: Updates made so far.
     """
-    conversion_of(model).set_step(step)
+    for conversion in conversions_of(model):
+        conversion.set_step(step)
 
 
 def kl_weight(model: nn.Module) -> float:
-    """The weight that the KL has in the loss now."""
-    return float(conversion_of(model).kl_weight)
+    """The weight that the KL has in the loss now; of the first part, where parts were converted one by one."""
+    return float(conversions_of(model)[0].kl_weight)

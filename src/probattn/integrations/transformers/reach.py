@@ -80,8 +80,8 @@ def find_places(model: PreTrainedModel) -> dict[Place, nn.Module]:
             kind=kind,
             number=number,
             num_heads=_size(module, ("num_heads", "num_attention_heads", "n_heads")),
-            head_dim=_size(module, ("head_dim", "attention_head_size", "key_value_proj_dim")),
-            is_causal=bool(getattr(module, "is_causal", False)),
+            head_dim=_size(module, ("qk_head_dim", "head_dim", "attention_head_size", "key_value_proj_dim")),
+            is_causal=bool(getattr(module, "is_causal", False)) or (kind == "self" and _is_masked(path, model)),
         ): module
         for (path, kind), number, module in zip(kinds, numbers, found.values(), strict=True)
     }
@@ -94,6 +94,16 @@ def attention_class(module: nn.Module) -> AttentionClass:
         eager = inspect.unwrap(kind.forward).__globals__[_EAGER]
         _classes[kind] = AttentionClass(eager, "output_attentions" in inspect.signature(kind.forward).parameters)
     return _classes[kind]
+
+
+def _is_masked(path: str, model: PreTrainedModel) -> bool:
+    """Whether a model around the module gives it causal masks and no others, as CLIP does to its text."""
+    parents = [path[:place] for place, letter in enumerate(path) if letter == "."]
+    for parent in [*reversed(parents), ""]:
+        names = _names(type(model.get_submodule(parent)).forward)
+        if "create_causal_mask" in names:
+            return "create_bidirectional_mask" not in names
+    return False
 
 
 def _is_dispatching(module: nn.Module) -> bool:

@@ -4,7 +4,7 @@ from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from probattn.integrations.transformers.forward import conversion_of, kl_weight, set_kl_step
+from probattn.integrations.transformers.forward import conversions_of, kl_weight, set_kl_step
 
 __all__ = ["KlSchedule"]
 
@@ -24,7 +24,7 @@ class KlSchedule(TrainerCallback):
         Raises:
             ValueError: If labels are smoothed: the Trainer then computes the loss from the logits by itself.
         """
-        conversion_of(kwargs["model"])
+        conversions_of(kwargs["model"])
         if args.label_smoothing_factor:
             raise ValueError(
                 "label_smoothing_factor makes the Trainer compute a loss of its own, without the KL of the attention "
