@@ -15,11 +15,11 @@ from torch import Tensor, nn
 import probattn
 from probattn.cli import features as features_command
 from probattn.cli import main
-from probattn.core import Mean
+from probattn.core import Evaluation, Mean
 from probattn.data.extract_features import Backbone
 from probattn.data.generated_scenes import scenes
 from probattn.data.image_features import ImageFeatures, write_features
-from probattn.recipes import captioning, captioning_eval
+from probattn.recipes import captioning, captioning_eval, captioning_task
 from probattn.recipes.captioning import RECIPE
 from probattn.recipes.captioning_data import CorpusSettings, load_corpus
 from probattn.recipes.captioning_eval import attention_metrics
@@ -256,3 +256,22 @@ def test_flickr8k_is_ready_for_training(data_dir: Path) -> None:
     found = task.step(task.batches(0)[0], settings.stage(), 0)
     assert math.isfinite(float(found.loss.detach()))
     assert isinstance(settings.estimator, Mean)
+
+
+def test_sample_and_baseline_have_the_same_dropout_masks(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings, plain = loaded("hard")
+    task = CaptioningTask(settings, load_corpus(settings.corpus), plain=plain)
+    states: list[tuple[Tensor, Tensor]] = []
+
+    def watched(*arguments: Any, **options: Any) -> Evaluation:
+        before = torch.get_rng_state()
+        found = captioning_eval.run(*arguments, **options)
+        states.append((before, torch.get_rng_state()))
+        return found
+
+    monkeypatch.setattr(captioning_task, "run", watched)
+    task.model.train()
+    task.step(task.batches(0)[0], settings.stage(), 0)
+    (before_hard, after_hard), (before_soft, after_soft) = states
+    assert torch.equal(before_hard, before_soft) and torch.equal(after_hard, after_soft)  # both draw alike
+    assert torch.equal(torch.get_rng_state(), after_hard) and not torch.equal(before_hard, after_hard)

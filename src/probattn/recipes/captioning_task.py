@@ -19,6 +19,7 @@ from probattn.recipes.captioning_data import CaptionCorpus, CaptionSplit, refere
 from probattn.recipes.captioning_search import find_captions
 from probattn.recipes.captioning_settings import SITE, CaptioningSettings, InputSizes, build_model
 from probattn.training import Stage, StepOutput
+from probattn.training.randomness import capture, restore
 
 IDENTITY = ("network", "site", "estimator", "kl_weight", "kl", "baseline", "batch_size")
 
@@ -79,12 +80,16 @@ class CaptioningTask:
 
     def _terms(self, captions: CaptionBatch, stage: Stage, update: int) -> Terms:
         bound = Elbo() if stage.bound is None else stage.bound
+        before = capture() if self.settings.baseline == "soft" else None
         evaluation = run(self.model, captions, stage.estimators[SITE], bound=bound)
         if self.settings.kl == "sampled":
             evaluation = with_sampled_kl(evaluation)
-        if self.settings.baseline == "soft":
+        if before is not None:  # the same dropout masks: sample and baseline differ in nothing but the draw
+            after = capture()
+            restore(before)
             with torch.no_grad():
                 soft = run(self.model, captions, Mean())
+            restore(after)
             evaluation = with_trajectory_baseline(evaluation, soft)
         return bound(evaluation, stage.weights_at(update))
 
