@@ -33,7 +33,8 @@ def test_a_build_that_fails_ends_with_an_error(
     assert stop.value.code == 1 and "no compiler" in capsys.readouterr().out
 
 
-def test_wrong_kernels_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "self_test", lambda: {"noise": 0.0, "graph attention, KL": 0.3})
+@pytest.mark.parametrize("wrong", [0.3, float("nan")])
+def test_wrong_kernels_are_reported(wrong: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "self_test", lambda: {"noise": 0.0, "graph attention, KL": wrong})
     with pytest.raises(SystemExit, match="use PROBATTN_KERNELS=off"):
         main(["kernels", "--test"])

@@ -90,3 +90,10 @@ def test_the_corpus_is_whole(data_dir: Path) -> None:
     assert (features.num_regions, features.dim, features.grid) == (49, 96, (7, 7))
     with pytest.raises(ValueError, match="split 'dev' is unknown"):
         flickr8k.load("dev")
+
+
+def test_a_caption_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "captions.jsonl"
+    path.write_text('{"image": "a.jpg", "caption": null}\n')
+    with pytest.raises(ValueError, match="a caption is text"):
+        read_captions(path)

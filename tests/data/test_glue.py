@@ -1,5 +1,6 @@
 """GLUE: tables, files in a folder, errors; the real files where they are."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -85,3 +86,12 @@ def test_other_tasks_are_read_as_glue_distributes_them(tmp_path: Path, monkeypat
 def test_generated_tasks_need_no_files() -> None:
     assert glue.load("generated") == generated_task()
     assert glue.load("generated-score").is_score
+
+
+def test_broken_lines_of_qqp_are_left_out() -> None:
+    header = b"id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
+    lines = header + b"1\t2\t3\ta ?\tb ?\t1\n4\t5\thalf of\n6\t7\t8\tc ?\td ?\t0\n"
+    columns = glue._SPEC["qqp"].columns
+    assert read_table(lines, columns, place="QQP").targets == (1.0, 0.0)
+    with pytest.raises(ValueError, match="line 3: expected at least 6 columns, got 3"):
+        read_table(lines, replace(columns, skips_broken=False), place="QQP")

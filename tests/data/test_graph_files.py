@@ -1,5 +1,6 @@
 """Graphs from .npz files: what is read, and what is said of files that do not fit."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -79,3 +80,31 @@ def test_no_file_and_a_damaged_one(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:200])
     with pytest.raises(ValueError, match="cut off"):
         read_graph(path)
+
+
+def test_an_edge_that_is_there_twice_is_one(tmp_path: Path) -> None:
+    graph = block_model(88, seed=0)
+    write_graph(replace(graph, edges=torch.cat([graph.edges, graph.edges[:, :5]], dim=1)), tmp_path / "graph.npz")
+    found = read_graph(tmp_path / "graph.npz").edges
+    assert {tuple(edge) for edge in found.T.tolist()} == {tuple(edge) for edge in graph.edges.T.tolist()}
+    assert found.shape == graph.edges.shape
+
+
+def test_an_array_alone_is_no_graph(tmp_path: Path) -> None:
+    path = tmp_path / "array.npz"
+    with path.open("wb") as file:
+        np.save(file, np.zeros(3))
+    with pytest.raises(ValueError, match=r"array\.npz is no \.npz file"):
+        read_graph(path)
+
+
+def test_a_byte_that_was_turned_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "graph.npz"
+    write_graph(block_model(88, seed=0), path)
+    content = path.read_bytes()
+    for place in range(40, len(content), len(content) // 60):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 255]) + content[place + 1 :])
+        try:
+            read_graph(path)
+        except ValueError as error:
+            assert "graph.npz" in str(error)

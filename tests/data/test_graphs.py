@@ -1,8 +1,10 @@
 """Graphs: the generated twin, and the published ones where they are."""
 
 import io
+import lzma
 import pickle
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -133,3 +135,30 @@ def test_rewiring_moves_low_and_high_numbers_alike() -> None:
     before, after = (torch.bincount(one.edges[0], minlength=2000).float() for one in (graph, rewired(graph, 1.0)))
     halves = [float((after - before)[part].mean()) for part in (slice(0, 1000), slice(1000, 2000))]
     assert halves[0] == pytest.approx(halves[1], abs=0.5)
+
+
+def citations(count: int = 40) -> NodeGraph:
+    """Every node cites the one before it: directed, from larger numbers to smaller ones."""
+    graph = block_model(88, seed=0)
+    return replace(graph, edges=torch.stack([torch.arange(1, count), torch.arange(count - 1)]))
+
+
+def test_rewiring_keeps_the_directions_of_a_directed_graph() -> None:
+    graph = citations()
+    same = rewired(graph, 0.0)
+    assert {tuple(edge) for edge in same.edges.T.tolist()} == {tuple(edge) for edge in graph.edges.T.tolist()}
+    half = {tuple(edge) for edge in rewired(graph, 0.5).edges.T.tolist()}
+    known = {tuple(edge) for edge in graph.edges.T.tolist()}
+    assert 8 < len(half & known) < 32 and len(half) > 34
+    assert all(source != target for source, target in half)
+
+
+def test_a_damaged_archive_is_told_with_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "planetoid" / "planetoid.tar.xz"
+    path.parent.mkdir()
+    monkeypatch.setenv("PROBATTN_DATA", str(tmp_path))
+    whole = lzma.compress(b"0" * 4000)
+    for content in (whole[:30], whole[:20] + b"x" + whole[21:], b"<html>not found</html>"):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=r"planetoid\.tar\.xz is damaged, or no archive"):
+            planetoid.load("cora")

@@ -1,4 +1,5 @@
 import base64
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -132,3 +133,17 @@ def test_hdf5(tmp_path):
         file["features"] = np.ones((2, 4, 3), dtype=np.float32)
         file["names"] = ["a.jpg", "b.jpg"]
     assert read_features(tmp_path / "f.h5").names == ("a.jpg", "b.jpg")
+
+
+def test_a_scale_of_float64_gives_float32(tmp_path: Path) -> None:
+    values = np.ones((2, 4, 3), dtype=np.int8)
+    np.savez(tmp_path / "f.npz", feat=values, names=np.array("a\nb"), scale=np.full(3, 0.5))
+    found = read_features(tmp_path / "f.npz").batch([0])[0]
+    assert found.dtype == torch.float32 and bool((found == 0.5).all())
+
+
+def test_an_array_alone_holds_no_features(tmp_path: Path) -> None:
+    with (tmp_path / "f.npz").open("wb") as file:
+        np.save(file, np.zeros(3))
+    with pytest.raises(ValueError, match=r"f\.npz: not an \.npz file"):
+        read_features(tmp_path / "f.npz")

@@ -66,3 +66,10 @@ def test_sizes_must_agree() -> None:
         Sentences((), None, ())
     with pytest.raises(ValueError, match="at least 3 training pairs, got 2"):
         generated_task(2)
+
+
+@pytest.mark.parametrize("is_score", [False, True])
+def test_no_generated_pair_is_in_two_splits(is_score: bool) -> None:
+    task = generated_task(1200, is_score=is_score)
+    pairs = [set(zip(one.first, one.second or (), strict=True)) for one in (task.train, task.valid, task.test)]
+    assert all(pairs) and not (pairs[0] & pairs[1] or pairs[0] & pairs[2] or pairs[1] & pairs[2])

@@ -140,3 +140,9 @@ def test_the_twin_has_its_answers_in_the_right_fact() -> None:
         generated_answers(2)
     with pytest.raises(ValueError, match=r"questions in all splits, got \(600, 0, 200\)"):
         replace(task, valid=())
+
+
+def test_no_generated_question_is_in_two_splits() -> None:
+    task = generated_answers(1500)
+    asked = [{(one.question, one.context) for one in split} for split in (task.train, task.valid, task.test)]
+    assert all(asked) and not (asked[0] & asked[1] or asked[0] & asked[2] or asked[1] & asked[2])

@@ -192,3 +192,27 @@ def test_a_build_that_fails_is_tried_once(monkeypatch: pytest.MonkeyPatch, caplo
             assert not native.is_active(work=2**30)
     assert len(caplog.records) == 2  # that it begins, and how it ends
     assert "there is no C++ compiler" in caplog.messages[1]
+
+
+def test_a_second_build_takes_the_name_that_torch_gives(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pretend_to_load(monkeypatch)
+    monkeypatch.setattr(native, "_require_tools", lambda: None)
+
+    def load(*, name: str, build_directory: str, **_: object) -> None:
+        (Path(build_directory) / f"{name}_v1.so").write_bytes(b"made")
+
+    monkeypatch.setattr("torch.utils.cpp_extension.load", load)
+    assert native.build().is_active
+    assert native._library().read_bytes() == b"made"
+
+
+@pytest.mark.parametrize("error", [PermissionError("not yours"), RuntimeError("Could not determine home directory.")])
+def test_a_home_that_cannot_be_read_leaves_plain_torch(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def refuse() -> Path:
+        raise error
+
+    monkeypatch.setattr(native, "_extensions_folder", refuse)
+    assert uniform(torch.tensor(1), (3,)).shape == (3,)
+    assert str(error) in native.status().reason and not native.is_active()
+    monkeypatch.setattr(native, "_status", None)
+    assert str(error) in native.build().reason

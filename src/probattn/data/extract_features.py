@@ -9,6 +9,7 @@ Size letters: B pictures of a batch, D features, h and w cells.
 
 import importlib
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,7 +82,7 @@ class Projection:
         try:
             with Path(path).open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
                 found = {key: stored[key] for key in ("pca_mean", "pca_basis") if key in stored.files}
-        except (AttributeError, EOFError, ValueError, zipfile.BadZipFile) as error:  # of an .npy there are no files
+        except (TypeError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:  # an .npy is no archive
             raise ValueError(f"{path} is no .npz file of packed features ({error})") from error
         if len(found) != 2:
             raise ValueError(f"{path} keeps no principal components; expected pca_mean and pca_basis")

@@ -148,7 +148,9 @@ def _json_pairs(line: str, place: str) -> list[tuple[str, str]]:
         captions = record["captions"] if "captions" in record else [record["caption"]]
         if not isinstance(captions, list):
             raise TypeError(f"captions are a list, got {type(captions).__name__}")
-        return [(Path(str(record["image"])).name, str(caption)) for caption in captions]
+        if not all(isinstance(caption, str) for caption in captions):
+            raise TypeError(f"a caption is text, got {captions}")
+        return [(Path(str(record["image"])).name, caption) for caption in captions]
     except (json.JSONDecodeError, KeyError, TypeError) as error:
         raise ValueError(
             f'{place}: expected {{"image": "name", "caption": "..."}}, got {line[:80]!r} ({error!r})'

@@ -42,6 +42,7 @@ class Columns:
         target: Column of the target.
         labels: What the classes are called; empty where targets are scores.
         has_header: Whether the first line names the columns.
+        skips_broken: Whether lines with too few columns are left out; QQP as GLUE distributes it has some.
     """
 
     first: int
@@ -49,6 +50,7 @@ class Columns:
     target: int
     labels: tuple[str, ...] = ("0", "1")
     has_header: bool = True
+    skips_broken: bool = False
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ _SPEC: Mapping[str, _Task] = {
     "sst2": _Task("accuracy", Columns(0, None, 1)),
     "mnli": _Task("accuracy", Columns(8, 9, -1, labels=("contradiction", "entailment", "neutral")), 10_000, "MNLI"),
     "qnli": _Task("accuracy", Columns(1, 2, 3, labels=_ENTAILMENT), 5_000, "QNLI"),
-    "qqp": _Task("accuracy", Columns(3, 4, 5), 10_000, "QQP"),
+    "qqp": _Task("accuracy", Columns(3, 4, 5, skips_broken=True), 10_000, "QQP"),
     "wnli": _Task("accuracy", Columns(1, 2, 3), 60, "WNLI"),
 }
 TASKS = tuple(_SPEC)
@@ -174,6 +176,8 @@ def read_table(content: bytes, columns: Columns, *, place: str) -> Sentences:
         if (number == 1 and columns.has_header) or not line.strip():
             continue
         cells = line.rstrip("\r").split("\t")
+        if len(cells) < needed and columns.skips_broken:
+            continue
         if len(cells) < needed:
             raise ValueError(f"{place}, line {number}: expected at least {needed} columns, got {len(cells)}")
         partner = "" if columns.second is None else cells[columns.second].strip()

@@ -10,6 +10,7 @@
 """
 
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -53,6 +54,8 @@ def read_graph(path: str | Path) -> NodeGraph:
     _require_nodes(path, "edges", edges, num_nodes)
     if not bool(arrays.get("is_directed", np.array(True))):
         edges = undirected(edges, num_nodes)
+    if len(torch.unique(edges[0].long() * num_nodes + edges[1])) < edges.shape[1]:  # an edge twice would count twice
+        edges = torch.unique(edges, dim=1)
     splits = {name: _split(path, arrays, name, num_nodes) for name in SPLITS}
     for name, nodes in splits.items():
         without = nodes[labels[nodes] < 0]
@@ -80,7 +83,7 @@ def _arrays(path: Path) -> Mapping[str, np.ndarray]:
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as content:
             return {name: content[name] for name in content.files}
-    except (ValueError, OSError, EOFError, AttributeError, zipfile.BadZipFile) as error:
+    except (ValueError, OSError, EOFError, TypeError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(f"{path} is no .npz file of numbers, or was cut off ({error})") from error
 
 

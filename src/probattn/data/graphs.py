@@ -70,7 +70,8 @@ def block_model(
         num_classes: C.
         num_features: F.
         degree: Mean number of neighbours.
-        homophily: Share of partners in the own class; 1 / C is no structure at all.
+        homophily: With this probability h a partner is of the own class, else anyone: h + (1 - h) / C of the edges stay
+            in a class, and 0 is no structure at all.
         signal: Length of the class centres; 0 makes features useless.
         train_per_class: Labelled nodes of each class. Of the others a quarter is for validation, the rest for the test.
         seed: Which graph.
@@ -151,9 +152,14 @@ def swapped_features(graph: NodeGraph, share: float, *, seed: int = 0) -> NodeGr
 
 
 def rewired(graph: NodeGraph, share: float, *, seed: int = 0) -> NodeGraph:
-    """The same graph where a share of the undirected edges have one end at a random node."""
+    """The same graph where a share of the edges have one end at a random node.
+
+    An undirected graph, which has both directions of every edge, stays one; else edges keep their directions.
+    """
     _require_share(share)
     draw = torch.Generator().manual_seed(seed)
+    if not _is_symmetric(graph.edges, graph.num_nodes):
+        return replace(graph, edges=_moved(graph.edges, graph.num_nodes, share, draw))
     pairs = graph.edges[:, graph.edges[0] < graph.edges[1]]
     is_turned = torch.rand(pairs.shape[1], generator=draw) < 0.5  # either end may move: nodes are numbered by split
     pairs = torch.where(is_turned, pairs.flip(0), pairs)
@@ -161,6 +167,23 @@ def rewired(graph: NodeGraph, share: float, *, seed: int = 0) -> NodeGraph:
     ends = torch.randint(graph.num_nodes, (pairs.shape[1],), generator=draw)
     moved = torch.stack([pairs[0], torch.where(is_moved, ends, pairs[1])])
     return replace(graph, edges=undirected(moved, graph.num_nodes))
+
+
+def _is_symmetric(edges: Tensor, num_nodes: int) -> bool:
+    forth, back = (torch.unique(one[0] * num_nodes + one[1]) for one in (edges, edges.flip(0)))
+    return torch.equal(forth, back)
+
+
+def _moved(edges: Tensor, num_nodes: int, share: float, draw: torch.Generator) -> Tensor:
+    """(2, E) directed edges, a share of them with another source or target; no self-loops and repetitions."""
+    count = edges.shape[1]
+    is_moved = torch.rand(count, generator=draw) < share
+    is_source = torch.rand(count, generator=draw) < 0.5
+    ends = torch.randint(num_nodes, (count,), generator=draw)
+    source = torch.where(is_moved & is_source, ends, edges[0])
+    target = torch.where(is_moved & ~is_source, ends, edges[1])
+    numbers = torch.unique((source * num_nodes + target)[source != target])
+    return torch.stack([numbers // num_nodes, numbers % num_nodes])
 
 
 def _require_share(share: float) -> None:

@@ -147,7 +147,7 @@ class ImageFeatures:
         index = torch.as_tensor(rows, dtype=torch.long)
         values = self.values[index].float()
         if self.scale is not None:
-            values = values * self.scale
+            values = values * self.scale.float()
         if self.counts is None:
             return values, torch.ones(values.shape[:2], dtype=torch.bool)
         mask = torch.arange(self.num_regions) < self.counts[index].unsqueeze(-1)
@@ -234,7 +234,7 @@ def _read_npz(file: Path) -> ImageFeatures:
     try:
         with file.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
             return _from_arrays({key: stored[key] for key in stored.files if key in _KNOWN}, file)
-    except (OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except (OSError, EOFError, TypeError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(f"{file}: not an .npz file ({error}); it may be cut short, so write it again") from error
     except ValueError as error:
         if "pickle" in str(error):

@@ -13,6 +13,7 @@ theirs are zeros. Features are rows of counts or weights, divided by their sum a
 
 import hashlib
 import io
+import lzma
 import pickle
 import tarfile
 from collections import defaultdict
@@ -119,13 +120,16 @@ def _archive(name: str) -> dict[str, bytes] | None:
     if path is None or not path.is_file():
         return None
     content: dict[str, bytes] = {}
-    with tarfile.open(path) as archive:
-        for member in archive:
-            stem = member.name.rsplit("/", 1)[-1]
-            part = stem.removeprefix(f"ind.{name}.")
-            if part in PARTS and part != stem:
-                opened = archive.extractfile(member)
-                content[part] = b"" if opened is None else opened.read()
+    try:
+        with tarfile.open(path) as archive:
+            for member in archive:
+                stem = member.name.rsplit("/", 1)[-1]
+                part = stem.removeprefix(f"ind.{name}.")
+                if part in PARTS and part != stem:
+                    opened = archive.extractfile(member)
+                    content[part] = b"" if opened is None else opened.read()
+    except (tarfile.TarError, lzma.LZMAError, EOFError, OSError) as error:
+        raise ValueError(f"{path} is damaged, or no archive ({error}); get it again") from error
     for part in PARTS:
         if hashlib.sha256(content.get(part, b"")).hexdigest() != SHA256[f"ind.{name}.{part}"]:
             raise ValueError(f"ind.{name}.{part} in {path} is missing or not the published file; get it again")

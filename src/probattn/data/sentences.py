@@ -163,8 +163,14 @@ def generated_task(
     draw = random.Random(seed)
     sizes = (num_train, num_train // 3, num_train // 3)
     splits = []
+    known: set[tuple[str, str]] = set()  # in earlier splits: no pair is in two
     for size in sizes:
-        pairs = [_pair(draw, label_noise, is_score=is_score) for _ in range(size)]
+        pairs: list[tuple[str, str, float]] = []
+        while len(pairs) < size:
+            one = _pair(draw, label_noise, is_score=is_score)
+            if one[:2] not in known:
+                pairs.append(one)
+        known |= {one[:2] for one in pairs}
         firsts, seconds, targets = zip(*pairs, strict=True)
         splits.append(Sentences(firsts, seconds, targets))
     train, valid, test = splits

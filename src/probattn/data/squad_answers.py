@@ -289,7 +289,17 @@ def generated_answers(num_train: int = 600, *, seed: int = 0) -> AnswerTask:
         raise ValueError(f"expected at least 3 training questions, got {num_train}")
     draw = random.Random(seed)
     sizes = (num_train, num_train // 3, num_train // 3)
-    train, valid, test = (tuple(_draw_question(draw) for _ in range(size)) for size in sizes)
+    splits: list[tuple[Question, ...]] = []
+    known: set[tuple[str, str]] = set()  # in earlier splits: no question about a passage is in two
+    for size in sizes:
+        drawn: list[Question] = []
+        while len(drawn) < size:
+            one = _draw_question(draw)
+            if (one.question, one.context) not in known:
+                drawn.append(one)
+        known |= {(one.question, one.context) for one in drawn}
+        splits.append(tuple(drawn))
+    train, valid, test = splits
     return AnswerTask("squad-generated", train, valid, test)
 
 

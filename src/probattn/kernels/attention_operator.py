@@ -203,7 +203,9 @@ def _for_native(call: AttentionCall) -> list[Any]:
 def _side_by_side(rows: Tensor) -> Tensor:
     """The same with features side by side and rows apart; gradients of sums over queries are expanded, for example."""
     is_apart = rows.shape[-2] <= 1 or rows.stride(-2) >= rows.shape[-1]
-    return rows if rows.stride(-1) == 1 and is_apart else rows.contiguous()
+    if rows.stride(-1) == 1 and is_apart:
+        return rows
+    return rows.clone(memory_format=torch.contiguous_format)  # contiguous() leaves an empty tensor as it is
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: _Five) -> None:

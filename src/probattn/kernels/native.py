@@ -137,8 +137,12 @@ def _first_status() -> Status:
         return Status(False, f"kernels run in plain torch: {_VARIABLE} is off")
     if mode == "on":
         return _built(verbose=False)
-    library = _library()
-    if library.is_file():
+    try:
+        library = _library()
+        is_there = library.is_file()
+    except (OSError, RuntimeError) as error:  # a home that is not there, or another user's
+        return Status(False, f"kernels run in plain torch: no folder for the C++ back end: {_gist(error)}")
+    if is_there:
         return _loaded(library)
     advice = "`probattn kernels --build`, or the first large call, does it"
     reason = f"kernels run in plain torch: the C++ back end is not built; {advice}"
@@ -153,8 +157,9 @@ def _mode() -> str:
 
 
 def _built(verbose: bool) -> Status:
-    library = _library()
+    library = None
     try:
+        library = _library()
         with _exclusive(library.parent):
             if not library.is_file():
                 _compile(library, verbose)
@@ -201,7 +206,8 @@ def _compile(library: Path, verbose: bool) -> None:
             is_python_module=False,
             verbose=verbose,
         )
-        os.replace(Path(folder) / f"{_NAME}.so", library)
+        # torch gives a second build of one process another name
+        os.replace(max(Path(folder).glob(f"{_NAME}*.so"), key=lambda path: path.stat().st_mtime_ns), library)
 
 
 def _require_tools() -> None:
