@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -88,3 +89,13 @@ def test_plain_attention_has_no_noise(tmp_path: Path) -> None:
     cli.main(["train", "gat/gat", *settings, "--output", str(tmp_path / "run")])
     with pytest.raises(ValueError, match="not random"):
         probattn.load(tmp_path / "run").predict(block_model(160), mode="noise")
+
+
+def test_a_graph_without_labels_is_classified(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    graph = block_model(200, num_classes=3, signal=3.0)
+    write_graph(graph, tmp_path / "whole.npz")
+    np.savez(tmp_path / "bare.npz", features=graph.features.numpy(), edges=graph.edges.numpy())
+    bare = lines_of(capsys, str(run), "--graph", str(tmp_path / "bare.npz"))
+    assert bare == lines_of(capsys, str(run), "--graph", str(tmp_path / "whole.npz")) and len(bare) == 200
+    with pytest.raises(SystemExit, match="lacks labels, train, valid, test"):
+        cli.main(["train", "gat/no-kl", f"graph.name={tmp_path / 'bare.npz'}", "--output", str(tmp_path / "run")])

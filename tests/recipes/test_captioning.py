@@ -243,6 +243,10 @@ def test_three_commands_from_photographs_to_a_gallery(
         main(["gallery", str(run), *common, "--names", "99.jpg"])
     with pytest.raises(SystemExit, match="is not a folder"):
         main(["gallery", str(run), *common[:2], "--images", str(tmp_path / "nowhere")])
+    with pytest.raises(SystemExit, match="--beam_size must be at least 1, got 0"):
+        main(["gallery", str(run), *common, "--beam_size", "0"])
+    with pytest.raises(SystemExit, match="is a folder; name the file of the page"):
+        main(["gallery", str(run), *common[:2], "--output", str(tmp_path)])
     with pytest.raises(SystemExit, match="written to an .npz file"):
         main(["features", str(photos), str(tmp_path / "features.txt")])
 
@@ -275,3 +279,33 @@ def test_sample_and_baseline_have_the_same_dropout_masks(monkeypatch: pytest.Mon
     (before_hard, after_hard), (before_soft, after_soft) = states
     assert torch.equal(before_hard, before_soft) and torch.equal(after_hard, after_soft)  # both draw alike
     assert torch.equal(torch.get_rng_state(), after_hard) and not torch.equal(before_hard, after_hard)
+
+
+def test_features_are_scaled_by_the_training_pictures_alone(tmp_path: Path) -> None:
+    names = tuple(f"{number}.jpg" for number in range(12))
+    values = torch.randn(12, 4, 3, generator=torch.Generator().manual_seed(0))
+    (tmp_path / "c.txt").write_text("".join(f"{name}\ta dog\n" for name in names))
+    scales = []
+    for factor in (1.0, 100.0):
+        file = tmp_path / f"{factor:g}.npz"
+        write_features(file, ImageFeatures(names, values, grid=(2, 2)))
+        settings = CorpusSettings("files", None, 2, file, tmp_path / "c.txt")
+        corpus = load_corpus(settings)
+        scales.append(corpus.feature_scale)
+        values = values.clone()
+        values[list(corpus.splits["test"].rows)] *= 100.0
+    assert scales[0] == pytest.approx(scales[1])
+
+
+@pytest.mark.parametrize(("metric", "mode"), [("ppl", "min"), ("bleu4", "max")])
+def test_the_metric_that_selects_knows_its_direction(metric: str, mode: str, tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    def watched(task: Any, run: Run, *, settings: Any, **options: Any) -> Any:
+        seen.append(settings.select_mode)
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(captioning, "train_to_end", watched)
+        trained("soft", tmp_path, **{"trainer.select_by": metric})
+    assert seen == [mode]

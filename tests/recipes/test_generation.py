@@ -4,6 +4,7 @@ import json
 import math
 import os
 import re
+import shutil
 import subprocess
 import sys
 import warnings
@@ -16,12 +17,12 @@ import torch
 import probattn
 from probattn import cli
 from probattn.core import Elbo, Logistic, Mean
-from probattn.data.batches import SourceBatch
+from probattn.data.batches import EncodedText, SourceBatch
 from probattn.recipes import dialogue, generation_search, pilot_vae, question_generation
 from probattn.recipes.engine_run import validation_curves
 from probattn.recipes.generation import GenerationTask
 from probattn.recipes.generation_data import CorpusSettings, load_corpus
-from probattn.recipes.generation_eval import evaluate_model
+from probattn.recipes.generation_eval import _probed, evaluate_model
 from probattn.recipes.generation_run import at_mean, run, with_last_kl
 from probattn.recipes.generation_settings import Annealing, GenerationSettings
 from probattn.recipes.generator import Generator
@@ -65,7 +66,7 @@ def test_every_row_takes_a_step_and_is_evaluated(row: str) -> None:
     assert {f"map_bleu{n}" for n in range(1, 5)} <= metrics.keys()
     is_random = not row.startswith("ded")
     assert (
-        {"sample_bleu4", "entropy", "dist1", "dist2", "elbo_ppl", "iw_ppl", "kl_code"} <= metrics.keys()
+        {"sample_bleu4", "entropy", "dist1", "dist2", "elbo_ppl", "probed_iw_ppl", "kl_code"} <= metrics.keys()
     ) is is_random
     assert all(torch.isfinite(torch.tensor(value)) for value in metrics.values())
 
@@ -85,7 +86,7 @@ def test_recipes_share_rows_but_not_text(name: str) -> None:
 def test_bound_does_not_exceed_its_parts_and_importance_weights_tighten_it() -> None:
     task = task_of("ved-vattn-0")
     metrics = evaluate_model(task.model.eval(), task.corpus, task.settings)
-    assert metrics["elbo_ppl"] > metrics["iw_ppl"] > 1.0
+    assert metrics["probed_elbo_ppl"] > metrics["probed_iw_ppl"] > 1.0
     tokens_nll = torch.tensor(metrics["elbo_ppl"]).log()
     assert float(tokens_nll) > metrics["reconstruction_nll"]
 
@@ -194,6 +195,24 @@ def test_a_trained_model_is_a_folder(trained: Path) -> None:
         generator.generate([source], draw=("weights",))
     with pytest.raises(TypeError, match="put it into a list"):
         generator.generate(source)
+
+
+def test_a_trained_model_needs_no_word_vectors(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They started training; what became of them is among the weights."""
+    shutil.copytree(trained / "model", tmp_path / "model")
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    config["settings"]["network"]["pretrained"] = "glove50"
+    (tmp_path / "model" / "config.json").write_text(json.dumps(config))
+    monkeypatch.delenv("PROBATTN_DATA", raising=False)
+    assert isinstance(probattn.load(tmp_path / "model"), Generator)
+
+
+def test_probes_come_from_all_over_a_text() -> None:
+    pairs = tuple((number,) for number in range(1900))
+    found = _probed(EncodedText(pairs, pairs, "t"))
+    assert len(found.source) == 500 and found.source[0] == (0,) and found.source[-1] == (1896,)
+    few = _probed(EncodedText(pairs[:7], pairs[:7], "t"))
+    assert few.source == pairs[:7]
 
 
 def called(model: Path, *words: str) -> subprocess.CompletedProcess[str]:

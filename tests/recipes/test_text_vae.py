@@ -13,10 +13,12 @@ from torch.distributions import Normal
 
 import probattn
 from probattn import cli
+from probattn.cli import augment as augment_command
 from probattn.core import Constant, Cyclical, Elbo, ImportanceWeighted, Linear, Pathwise
 from probattn.data.bpe import EOS
 from probattn.distributions import DiagonalGaussian
 from probattn.nn import AutoregressiveGaussian, Codebook
+from probattn.recipes.generation_search import Generated
 from probattn.recipes.recipe import Run
 from probattn.recipes.text_codes import sentence_bound
 from probattn.recipes.text_data import CorpusSettings, load_corpus
@@ -76,6 +78,16 @@ def test_a_stage_is_prepared_once_and_alike_in_all_processes() -> None:
     assert torch.equal(books[0], books[1])
 
 
+@pytest.mark.parametrize("row", ["vae", "lstm-lm", "davam-128"])
+def test_a_sentence_does_not_depend_on_how_many_are_asked_for(row: str) -> None:
+    task = task_of(row, **({"latent.num_codes": 16} if row.startswith("davam") else {}))
+    writer = TextWriter(
+        task.model.eval(), task.corpus.tokenizer, settings=task.settings, lengths=task.corpus.length_counts
+    )
+    for seed in range(6):
+        assert writer.sample(1, seed=seed)[0].text == writer.sample(9, seed=seed)[0].text
+
+
 @pytest.mark.parametrize("row", ["vae", "lstm-lm", "davam-short"])
 def test_texts_have_at_most_the_words_that_were_asked_for(row: str) -> None:
     task = task_of(row, **({"latent.num_codes": 16} if row == "davam-short" else {}))
@@ -86,6 +98,26 @@ def test_texts_have_at_most_the_words_that_were_asked_for(row: str) -> None:
     )
     for length in (3, 10):
         assert {len(one.text.split()) for one in writer.sample(4, length=length)} == {length}
+
+
+def test_generated_lines_have_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Empty texts are drawn again, blank lines of the corpus are left out."""
+    corpus, more = tmp_path / "c.txt", tmp_path / "more.txt"
+    corpus.write_text("a dog .\n\na cat .\n")
+    calls: list[int] = []
+
+    class Silent:
+        def sample(self, count: int, *, seed: int, **_: float) -> list[Generated]:
+            calls.append(seed)
+            return [Generated("" if number == 0 and len(calls) < 3 else "text", -1.0, True) for number in range(count)]
+
+    monkeypatch.setattr(augment_command, "open_model", lambda *_: Silent())
+    cli.main(["augment", str(corpus), "--times", "2", "--model", "m", "--output", str(more)])
+    assert more.read_text().split("\n") == ["a dog .", "a cat .", *["text"] * 4, ""]
+    assert len(set(calls)) == 3
+    monkeypatch.setattr(Silent, "sample", lambda self, count, **_: [Generated("", -1.0, True)] * count)
+    with pytest.raises(SystemExit, match="train the model for longer"):
+        cli.main(["augment", str(corpus), "--times", "2", "--model", "m", "--output", str(more)])
 
 
 @pytest.mark.parametrize(("row", "positions"), [("vae", 1), ("davam-short", None), ("davam-128", 0)])

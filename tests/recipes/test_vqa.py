@@ -15,6 +15,7 @@ from probattn.cli import answer as answer_command
 from probattn.data.generated_scenes import scenes
 from probattn.data.image_features import ImageFeatures, read_features, write_features
 from probattn.data.whitening import Whitening
+from probattn.recipes.engine_run import selecting
 from probattn.recipes.recipe import Run
 from probattn.recipes.vqa import RECIPE, VqaTask, train
 from probattn.recipes.vqa_answerer import Answerer
@@ -175,6 +176,27 @@ def test_noise_reaches_the_posteriors_too() -> None:
     noisy = evaluator.answers(torch.arange(32), 5.0)
     exact = attention_scores(evaluator, noisy, 5.0)
     assert exact["exact_entropy"] == pytest.approx(metrics["noise5/attention/exact_entropy"])
+
+
+def test_noise_belongs_to_a_question_wherever_it_stands() -> None:
+    settings = small("soft", **{"evaluation.batch_size": 8})[0]
+    corpus = load_corpus(settings.corpus)
+    evaluator = VqaEvaluator(build_model(settings, corpus.vocabulary), corpus, settings=settings)
+    count = len(evaluator.questions)
+    everything = torch.cat([one.regions for one in evaluator.inputs(torch.arange(count), 5.0)])
+    some = torch.tensor([count - 1, 3, 11, 0, 17])
+    chosen = torch.cat([one.regions for one in evaluator.inputs(some, 5.0)])
+    torch.testing.assert_close(chosen, everything[some])
+    clean = torch.cat([one.regions for one in evaluator.inputs(some, 0.0)])
+    assert float((chosen - clean).abs().mean()) > 0.5
+
+
+@pytest.mark.parametrize(("metric", "mode"), [("nll", "min"), ("accuracy", "max")])
+def test_the_metric_that_selects_knows_its_direction(metric: str, mode: str, tmp_path: Path) -> None:
+    settings = small("soft", **{"trainer.select_by": metric})[0]
+    assert selecting(settings.trainer, {"nll": "min", "accuracy": "max"}).select_mode == mode
+    with pytest.raises(ValueError, match=r"trainer\.select_by=bleu: a validation gives nll, accuracy"):
+        train(job("soft", tmp_path, **{"trainer.select_by": "bleu"}))
 
 
 def test_a_split_without_a_known_answer_is_told_before_training(tmp_path: Path) -> None:
@@ -349,6 +371,13 @@ def test_the_command_answers(
     record = json.loads(capsys.readouterr().out)
     assert record["unknown_words"] == ["unicorn"] and len(record["weights"]) == 25
     assert sum(record["weights"]) == pytest.approx(1.0, abs=1e-3)
+    (tmp_path / "open.tsv").write_text("image\tquestion\ntest1.png\twhat is left of the seven ?\n")
+    (tmp_path / "open.jsonl").write_text('{"image": "test1.png", "question": "what is left of the seven ?"}\n')
+    answers = []
+    for name in ("open.tsv", "open.jsonl"):  # questions that nobody has answered
+        cli.main([*start, "--input", str(tmp_path / name)])
+        answers.append(capsys.readouterr().out)
+    assert answers[0] == answers[1] != ""
     for words, message in (
         ([*start, "--image", "test0.png"], "give either --image and --question, or --input"),
         ([*start, *one, "--draws", "1"], "--draws 0 or at least 2"),

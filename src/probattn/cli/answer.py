@@ -57,7 +57,7 @@ def _run(arguments: Namespace) -> None:
     if is_one:
         questions, images = [arguments.question], [arguments.image]
     else:
-        asked = read_questions(arguments.input)
+        asked = read_questions(arguments.input, needs_answers=False)
         questions, images = [one.question for one in asked], [one.picture for one in asked]
     found = answerer.answer(questions, images, features=features, num_best=arguments.num_best, draws=arguments.draws)
     line = _record if arguments.format == "json" else _line

@@ -28,6 +28,7 @@ text than yours brings that text's knowledge in; one that saw yours alone can on
 
 
 _ROW = "davam-128"
+_MOST_ROUNDS, _NEXT_SEED = 20, 1_000_003  # of drawing texts again that have no word
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
@@ -48,11 +49,26 @@ def _run(arguments: Namespace) -> None:
     model = arguments.model
     if model is not None and (arguments.row != _ROW or arguments.overrides):
         raise ValueError("--row and --set say what is trained; --model is trained already, so leave them out")
-    lines = read_text(arguments.corpus)
+    lines = read_text(arguments.corpus, on_empty="skip")
     writer = _train(arguments, lines) if model is None else open_model(model, TextWriter, "no text model")
     count = max(1, round(arguments.times * len(lines)))
-    drawn = writer.sample(count, temperature=arguments.temperature, top_p=arguments.top_p, seed=arguments.seed)
-    put_lines([*lines, *(one.text for one in drawn)], arguments.output)
+    put_lines([*lines, *_drawn(writer, count, arguments)], arguments.output)
+
+
+def _drawn(writer: TextWriter, count: int, arguments: Namespace) -> list[str]:
+    """Generated lines; texts without a word are drawn again.
+
+    Raises:
+        ValueError: If the model writes hardly anything else.
+    """
+    found: list[str] = []
+    for again in range(_MOST_ROUNDS):
+        law = {"temperature": arguments.temperature, "top_p": arguments.top_p}
+        drawn = writer.sample(count - len(found), seed=arguments.seed + again * _NEXT_SEED, **law)
+        found += [one.text for one in drawn if one.text.strip()]
+        if len(found) == count:
+            return found
+    raise ValueError(f"of {_MOST_ROUNDS} times {count} texts {len(found)} have a word: train the model for longer")
 
 
 def _train(arguments: Namespace, lines: Sequence[str]) -> TextWriter:

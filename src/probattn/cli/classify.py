@@ -40,7 +40,11 @@ def _run(arguments: Namespace) -> None:
     if arguments.unsure is not None and arguments.mode == "mean":
         raise ValueError("--unsure compares p-values, which want draws: add --mode noise, dropout or both")
     classifier = open_model(arguments.model, NodeClassifier, "no network for nodes of a graph")
-    graph = load_graph(classifier.settings.graph) if arguments.graph is None else read_graph(arguments.graph)
+    graph = (
+        load_graph(classifier.settings.graph)
+        if arguments.graph is None
+        else read_graph(arguments.graph, needs_labels=False)
+    )
     found = classifier.predict(graph, mode=arguments.mode, draws=arguments.draws, seed=arguments.seed)
     nodes = range(graph.num_nodes)
     if arguments.unsure is not None and found.p_value is not None:

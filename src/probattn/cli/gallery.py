@@ -50,6 +50,10 @@ def _run(arguments: Namespace) -> None:
         raise ValueError(
             f"--count must be at least 1 and --draws at least 2, got {arguments.count} and {arguments.draws}"
         )
+    if arguments.beam_size is not None and arguments.beam_size < 1:
+        raise ValueError(f"--beam_size must be at least 1, got {arguments.beam_size}")
+    if arguments.output.is_dir():
+        raise IsADirectoryError(f"--output {arguments.output} is a folder; name the file of the page")
     writer = open_model(arguments.model, CaptionWriter, "no captioner")
     if arguments.images is not None and not arguments.images.is_dir():
         raise NotADirectoryError(f"{arguments.images} is not a folder; name the one that holds the pictures")

@@ -26,8 +26,13 @@ SPLITS = ("train", "valid", "test")
 _NAMES = ("features", "edges", "labels", *SPLITS)
 
 
-def read_graph(path: str | Path) -> NodeGraph:
+def read_graph(path: str | Path, *, needs_labels: bool = True) -> NodeGraph:
     """The graph in an .npz file.
+
+    Args:
+        path: The file.
+        needs_labels: False: of a graph whose nodes are to be classified features and edges are enough; labels and
+            splits are not read.
 
     Raises:
         FileNotFoundError: There is no such file.
@@ -35,9 +40,13 @@ def read_graph(path: str | Path) -> NodeGraph:
     """
     path = Path(path)
     arrays = _arrays(path)
-    missing = [name for name in _NAMES if name not in arrays]
+    wanted = _NAMES if needs_labels else _NAMES[:2]
+    missing = [name for name in wanted if name not in arrays]
     if missing:
-        raise ValueError(f"{path} lacks {', '.join(missing)}; expected the arrays {', '.join(_NAMES)}")
+        raise ValueError(f"{path} lacks {', '.join(missing)}; expected the arrays {', '.join(wanted)}")
+    if not needs_labels:
+        none = np.zeros(0, dtype=np.int64)
+        arrays = {**arrays, "labels": np.full(len(arrays["features"]), -1), **dict.fromkeys(SPLITS, none)}
     features = _numbers(path, arrays, "features", dims=2).float()
     if not bool(torch.isfinite(features).all()):
         row = int((~torch.isfinite(features)).any(dim=-1).nonzero()[0])
@@ -56,7 +65,7 @@ def read_graph(path: str | Path) -> NodeGraph:
         edges = undirected(edges, num_nodes)
     if len(torch.unique(edges[0].long() * num_nodes + edges[1])) < edges.shape[1]:  # an edge twice would count twice
         edges = torch.unique(edges, dim=1)
-    splits = {name: _split(path, arrays, name, num_nodes) for name in SPLITS}
+    splits = {name: _split(path, arrays, name, num_nodes, may_be_empty=not needs_labels) for name in SPLITS}
     for name, nodes in splits.items():
         without = nodes[labels[nodes] < 0]
         if len(without):
@@ -104,7 +113,7 @@ def _integers(path: Path, arrays: Mapping[str, np.ndarray], name: str, *, dims: 
     return found.long()
 
 
-def _split(path: Path, arrays: Mapping[str, np.ndarray], name: str, num_nodes: int) -> Tensor:
+def _split(path: Path, arrays: Mapping[str, np.ndarray], name: str, num_nodes: int, *, may_be_empty: bool) -> Tensor:
     if arrays[name].dtype.kind == "b":
         chosen = _numbers(path, arrays, name, dims=1)
         if len(chosen) != num_nodes:
@@ -113,7 +122,7 @@ def _split(path: Path, arrays: Mapping[str, np.ndarray], name: str, num_nodes: i
     else:
         nodes = _integers(path, arrays, name, dims=1).unique()
         _require_nodes(path, name, nodes, num_nodes)
-    if len(nodes) == 0:
+    if len(nodes) == 0 and not may_be_empty:
         raise ValueError(f"{path}: '{name}' holds no nodes")
     return nodes
 

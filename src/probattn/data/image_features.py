@@ -153,12 +153,13 @@ class ImageFeatures:
         mask = torch.arange(self.num_regions) < self.counts[index].unsqueeze(-1)
         return values.masked_fill(~mask.unsqueeze(-1), 0.0), mask
 
-    def spread(self) -> float:
-        """Standard deviation of all entries: the unit in which noise is added."""
+    def spread(self, rows: Sequence[int] | None = None) -> float:
+        """Standard deviation of all entries of some pictures, or of all: the unit in which noise is added."""
         total = squares = 0.0
         entries = 0
-        for start in range(0, len(self), _CHUNK):
-            values, mask = self.batch(range(start, min(len(self), start + _CHUNK)))
+        rows = range(len(self)) if rows is None else rows
+        for start in range(0, len(rows), _CHUNK):
+            values, mask = self.batch(rows[start : start + _CHUNK])
             seen = values[mask].double()
             total, squares, entries = (
                 total + float(seen.sum()),

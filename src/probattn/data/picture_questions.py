@@ -218,8 +218,12 @@ class EncodedQuestions:
         return words[:, :longest], torch.arange(longest) < lengths.unsqueeze(1)
 
 
-def read_questions(path: str | Path) -> tuple[PictureQuestion, ...]:
+def read_questions(path: str | Path, *, needs_answers: bool = True) -> tuple[PictureQuestion, ...]:
     """Questions of a `.tsv` or `.jsonl` file, see above.
+
+    Args:
+        path: The file.
+        needs_answers: False: answers may be missing, for questions that are to be answered; "?" stands for them.
 
     Raises:
         ValueError: Not such a file; the message says which line is wrong, and how.
@@ -229,11 +233,12 @@ def read_questions(path: str | Path) -> tuple[PictureQuestion, ...]:
     if suffix not in (".tsv", ".jsonl"):
         raise ValueError(f"{file}: questions are read from .tsv and .jsonl files, got '{suffix}'")
     lines = read_lines(file)
-    records = _tsv_records(lines, file) if suffix == ".tsv" else _json_records(lines, file)
+    is_table = suffix == ".tsv"
+    records = _tsv_records(lines, file, needs_answers) if is_table else _json_records(lines, file)
     found = []
     for number, record in records:
         try:
-            found.append(_question(record))
+            found.append(_question(record if needs_answers else {"answers": ["?"], **record}))
         except ValueError as error:
             raise ValueError(f"{file}, line {number}: {error}") from None
     if not found:
@@ -244,12 +249,13 @@ def read_questions(path: str | Path) -> tuple[PictureQuestion, ...]:
 Record = Mapping[str, object]
 
 
-def _tsv_records(lines: Sequence[str], file: Path) -> list[tuple[int, Record]]:
+def _tsv_records(lines: Sequence[str], file: Path, needs_answers: bool) -> list[tuple[int, Record]]:
     header = lines[0].split("\t") if lines else []
-    missing = {"image", "question", "answers"} - set(header)
+    wanted = ["image", "question", *(["answers"] if needs_answers else [])]
+    missing = set(wanted) - set(header)
     if missing:
         raise ValueError(
-            f"{file}: the first line names the columns image, question, answers (and kind); {sorted(missing)} missing"
+            f"{file}: the first line names the columns {', '.join(wanted)} (and kind); {sorted(missing)} missing"
         )
     records: list[tuple[int, Record]] = []
     for number, line in enumerate(lines[1:], start=2):
@@ -257,7 +263,9 @@ def _tsv_records(lines: Sequence[str], file: Path) -> list[tuple[int, Record]]:
         if len(cells) != len(header):
             raise ValueError(f"{file}, line {number}: expected {len(header)} columns, got {len(cells)}")
         record: dict[str, object] = dict(zip(header, cells, strict=True))
-        records.append((number, {**record, "answers": str(record["answers"]).split("|")}))
+        if "answers" in record:
+            record["answers"] = str(record["answers"]).split("|")
+        records.append((number, record))
     return records
 
 

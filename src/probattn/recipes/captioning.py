@@ -17,7 +17,7 @@ from probattn.recipes.captioning_report import write_report
 from probattn.recipes.captioning_settings import CaptioningSettings
 from probattn.recipes.captioning_task import CaptioningTask
 from probattn.recipes.captioning_writer import CaptionWriter, load_writer
-from probattn.recipes.engine_run import announce, last_logged, row_result, train_to_end, validation_curves
+from probattn.recipes.engine_run import announce, last_logged, row_result, selecting, train_to_end, validation_curves
 from probattn.recipes.recipe import Recipe, Run
 from probattn.recipes.results import RowResult
 from probattn.training import TrainingFailure, TrainResult
@@ -29,15 +29,14 @@ NUM_EXAMPLES = 6
 def train(run: Run) -> RowResult:
     """Train a row (or go on with it), keep its best model in `model/` and evaluate that on the test split."""
     settings: CaptioningSettings = run.settings
-    if settings.trainer.select_by not in (None, "bleu4", "ppl"):
-        raise ValueError(f"trainer.select_by={settings.trainer.select_by}: a validation gives bleu4 and ppl")
+    trainer = selecting(settings.trainer, {"bleu4": "max", "ppl": "min"})
     corpus = load_corpus(settings.corpus)
     announce(corpus, run)
     if not has_caption_scores():
         print("CIDEr and ROUGE-L are left out; they need: pip install 'probattn[vision]'", file=sys.stderr)
     task = CaptioningTask(settings, corpus, plain=run.plain)
     try:
-        result = train_to_end(task, run, settings=settings.trainer, stages=[settings.stage()], seed=settings.seed)
+        result = train_to_end(task, run, settings=trainer, stages=[settings.stage()], seed=settings.seed)
     except TrainingFailure as error:
         if settings.on_failure == "raise":
             raise

@@ -129,7 +129,7 @@ def load_corpus(settings: CorpusSettings) -> CaptionCorpus:
         min_frequency=settings.min_frequency,
     )
     splits = {name: _encoded(*raw[name], tokenizer=tokenizer, max_words=settings.max_words) for name in SPLITS}
-    return CaptionCorpus(splits, tokenizer, raw["train"][0].spread(), left_out)
+    return CaptionCorpus(splits, tokenizer, raw["train"][0].spread(splits["train"].rows), left_out)
 
 
 _Raw = Mapping[Split, tuple[ImageFeatures, CaptionedImages, tuple[Gold, ...] | None]]

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from torch import nn
 
@@ -180,3 +180,20 @@ def last_logged(log: Path, name: str) -> dict[str, float]:
 
 def _entries(log: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in log.read_text().splitlines()]
+
+
+def selecting(settings: TrainerSettings, modes: Mapping[str, Literal["min", "max"]]) -> TrainerSettings:
+    """The same settings with the direction in which the metric that selects is good.
+
+    Args:
+        settings: Of the trainer; its `select_mode` is taken from `modes`.
+        modes: What a validation gives.
+
+    Raises:
+        ValueError: A metric that a validation does not give.
+    """
+    if settings.select_by is None:
+        return settings
+    if settings.select_by not in modes:
+        raise ValueError(f"trainer.select_by={settings.select_by}: a validation gives {', '.join(modes)}; or use null")
+    return replace(settings, select_mode=modes[settings.select_by])

@@ -35,8 +35,8 @@ from probattn.training.randomness import EVALUATION, seeded
 
 NUM_IMPORTANCE_SAMPLES = 20
 NUM_PROBED = 500
-"""Test pairs that importance weights and the bypass are measured on, and distinct sources for mutual information; the
-first ones."""
+"""Test pairs that importance weights and the bypass are measured on, evenly over the split, and distinct sources, the
+first ones, for mutual information."""
 
 
 @dataclass(frozen=True)
@@ -131,9 +131,19 @@ def likelihood_metrics(model: Ved, corpus: Corpus, settings: GenerationSettings,
             if name in settings.stochastic_sites
         },
     }
-    part = EncodedText(text.source[:NUM_PROBED], text.target[:NUM_PROBED], text.name)
-    metrics["iw_ppl"] = _importance_weighted_ppl(model, part, words, settings.estimators)
+    part = _probed(text)
+    one = tally(model, part, words, settings.estimators)
+    metrics["probed_elbo_ppl"] = elbo_ppl(one.bound, one.tokens)
+    metrics["probed_iw_ppl"] = _importance_weighted_ppl(model, part, words, settings.estimators)
     return metrics
+
+
+def _probed(text: EncodedText) -> EncodedText:
+    """Pairs from all over a text: neighbours in a file are alike."""
+    count = min(NUM_PROBED, len(text.source))
+    rows = [number * len(text.source) // count for number in range(count)]
+    source, target = (tuple(side[row] for row in rows) for side in (text.source, text.target))
+    return EncodedText(source, target, text.name)
 
 
 @torch.no_grad()
@@ -142,7 +152,7 @@ def latent_metrics(model: Ved, corpus: Corpus, settings: GenerationSettings, *, 
     if "code" not in settings.stochastic_sites:
         return {}
     text = corpus.encoded[split]
-    part = EncodedText(text.source[:NUM_PROBED], text.target[:NUM_PROBED], text.name)
+    part = _probed(text)
     changed = sum((_bypass(model, batch) for batch in batches_of(part, corpus.subwords)), Bypass())
     counts = count_active_units(model, text, corpus.subwords, sites=settings.stochastic_sites)
     return {

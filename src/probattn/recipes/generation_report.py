@@ -29,13 +29,14 @@ _QUALITY = (
     "or rise with the number and the length of samples."
 )
 _LATENT = (
-    "map_ppl is the reference's perplexity with latents at their means, which is no bound; elbo_ppl counts every KL at "
-    "weight one; iw_ppl has 20 joint draws of all latents for 500 pairs. KLs are nats per sentence, the attention's "
-    "summed over all steps. 'MI code': mutual information of source and code, over 500 sources that differ (at most "
-    "log 500 = 6.2). 'bypass': what happens to the predicted words when the code is replaced by a draw of its prior: "
-    "the Jensen-Shannon divergence of the two predictions (at most 0.69) and the rise in nats per word. Near zero the "
-    "code is bypassed. A unit of the code is active where its mean moves with the source, one of the attention vector "
-    "where its mean moves away from the prior's."
+    "map_ppl is the reference's perplexity with latents at their means, which is no bound; elbo_ppl counts every KL "
+    "at weight one; iw_ppl has 20 joint draws of all latents, for 500 pairs from all over the text, beside the "
+    "elbo_ppl of the same. KLs are nats per sentence, the attention's summed over all steps. 'MI code': mutual "
+    "information of source and code, over 500 sources that differ (at most log 500 = 6.2). 'bypass': what happens to "
+    "the predicted words when the code is replaced by a draw of its prior: the Jensen-Shannon divergence of the two "
+    "predictions (at most 0.69) and the rise in nats per word. Near zero the code is bypassed. A unit of the code is "
+    "active where its mean moves with the source, one of the attention vector where its mean moves away from the "
+    "prior's."
 )
 
 

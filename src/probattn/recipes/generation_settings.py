@@ -156,8 +156,14 @@ class GenerationSettings:
         return {name: self.annealing.schedule(end, updates) for name, end in ends.items()}
 
 
-def build_model(settings: GenerationSettings, words: Subwords) -> Ved:
-    """The network with its initial weights, a function of the seed."""
+def build_model(settings: GenerationSettings, words: Subwords, *, starts: bool = True) -> Ved:
+    """The network with its initial weights, a function of the seed.
+
+    Args:
+        settings: Of the row.
+        words: Of the text.
+        starts: False: weights will be read from a file, so word vectors are not looked for.
+    """
     torch.manual_seed(settings.seed)
     sizes = settings.network
     context_dim = 2 * sizes.encoder_dim
@@ -165,7 +171,7 @@ def build_model(settings: GenerationSettings, words: Subwords) -> Ved:
     target = DroppedEmbedding(len(words.outputs), sizes.embedding_dim, rate=sizes.word_dropout, unknown=UNK)
     for embedding in (source, target):
         nn.init.normal_(embedding.weight, std=0.1)
-    if sizes.pretrained is not None:
+    if sizes.pretrained is not None and starts:
         types = vocabulary_words(words.tokenizer)
         _start_from_glove(source, types)
         _start_from_glove(target, [types[number] for number in words.outputs.full_ids.tolist()])

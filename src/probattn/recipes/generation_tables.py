@@ -49,7 +49,8 @@ _QUALITY = {
 _LATENT = {
     "map_ppl": "map_ppl",
     "elbo_ppl": "elbo_ppl",
-    "iw_ppl": "iw_ppl",
+    "probed_elbo_ppl": "elbo_ppl, 500",
+    "probed_iw_ppl": "iw_ppl, 500",
     "reconstruction_nll": "NLL a word",
     "kl_code": "KL code",
     "kl_attention": "KL attention",

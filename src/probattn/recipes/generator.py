@@ -114,6 +114,6 @@ class Generator:
 def load_generator(settings: GenerationSettings, folder: Path) -> Generator:
     """Open the folder that `Generator.save` wrote."""
     words = Subwords.from_folder(folder)
-    model = build_model(settings, words)
+    model = build_model(settings, words, starts=False)
     load_weights(model, folder)
     return Generator(model, words, settings=settings)

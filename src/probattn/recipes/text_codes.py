@@ -38,6 +38,13 @@ def length_nats(counts: Sequence[int], text: EncodedSentences) -> float:
     return nats
 
 
+def spaced_sentences(text: EncodedSentences, count: int) -> EncodedSentences:
+    """So many sentences from all over a text: neighbours in a file are alike."""
+    count = min(count, len(text))
+    rows = [number * len(text) // count for number in range(count)]
+    return EncodedSentences(tuple(text.sentences[row] for row in rows), text.name)
+
+
 @torch.no_grad()
 def sentence_bound(model: TextModel, text: EncodedSentences, row: int, *, draws: int) -> float:
     """Importance-weighted bound on the log-likelihood of one sentence, in nats: log 1/K sum_k p(x, z_k) / q(z_k | x).
@@ -68,8 +75,8 @@ def sentence_bound(model: TextModel, text: EncodedSentences, row: int, *, draws:
 def memory_iw_ppl(
     model: TextModel, text: EncodedSentences, sampling: SamplingSettings, *, counts: Sequence[int] | None
 ) -> float:
-    """Importance-weighted perplexity of the first sentences of a text; arguments as for `code_metrics`."""
-    few = EncodedSentences(text.sentences[: sampling.num_weighted], text.name)
+    """Importance-weighted perplexity of some sentences of a text; arguments as for `code_metrics`."""
+    few = spaced_sentences(text, sampling.num_weighted)
     nats = sum(sentence_bound(model, few, row, draws=sampling.num_importance) for row in range(len(few)))
     if counts is not None:
         nats -= length_nats(counts, few)

@@ -23,7 +23,7 @@ from probattn.metrics import (
 )
 from probattn.models import SentenceVae
 from probattn.nn import Codebook, SoftCodebook
-from probattn.recipes.text_codes import code_metrics, length_nats, memory_iw_ppl
+from probattn.recipes.text_codes import code_metrics, length_nats, memory_iw_ppl, spaced_sentences
 from probattn.recipes.text_data import TextCorpus
 from probattn.recipes.text_network import TextModel
 from probattn.recipes.text_settings import SITE, TextSettings
@@ -153,7 +153,7 @@ def _latent_metrics(writer: "TextWriter", text: EncodedSentences, settings: Text
         return code_metrics(model, text, settings.sampling, counts=counts)
     mean, log_variance = code_posteriors(model, text, limit=1000)
     if isinstance(model, SentenceVae):
-        few = first_sentences(text, settings.sampling.num_weighted)
+        few = spaced_sentences(text, settings.sampling.num_weighted)
         weighted = importance_weighted(model, few, draws=settings.sampling.num_importance)
     else:
         counts = writer.lengths if settings.latent.positions is None else None

@@ -77,9 +77,10 @@ class TextWriter:
             wanted = self._lengths(rows, own) if length is None else torch.full((rows,), length)
             read = self._drawn(wanted.to(self.model.device), own, temperature, top_p)
             is_memory = self.settings.latent is not None and self.settings.latent.positions is None
+            longest = len(self.lengths) + 10 if length is None else length + (10 if is_memory else 1)
             found += self._written(
                 read,
-                int(wanted.max()) + (10 if is_memory and length is not None else 1),
+                longest,
                 at_most=None if is_memory else length,
                 draws_words=self.settings.latent is None or self.settings.latent.posterior == "stochastic-codes",
                 seed=seed + len(found),

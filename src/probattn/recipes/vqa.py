@@ -18,7 +18,7 @@ from torch import Tensor
 
 from probattn.core import Elbo
 from probattn.metrics import mean_nll
-from probattn.recipes.engine_run import announce, last_logged, row_result, train_to_end
+from probattn.recipes.engine_run import announce, last_logged, row_result, selecting, train_to_end
 from probattn.recipes.recipe import Recipe, Run
 from probattn.recipes.results import RowResult
 from probattn.recipes.vqa_answerer import Answerer, load_answerer
@@ -115,12 +115,11 @@ class VqaTask:
 def train(run: Run) -> RowResult:
     """Train a row (or go on with it), keep its best model in `model/` and evaluate that on the test split."""
     settings: VqaSettings = run.settings
-    if settings.trainer.select_by not in (None, "nll", "accuracy"):
-        raise ValueError(f"trainer.select_by={settings.trainer.select_by}: use nll, accuracy, or null")
+    trainer = selecting(settings.trainer, {"nll": "min", "accuracy": "max"})
     corpus = load_corpus(settings.corpus)
     announce(corpus, run)
     task = VqaTask(settings, corpus, plain=run.plain)
-    result = train_to_end(task, run, settings=settings.trainer, stages=[task.stage()], seed=settings.seed)
+    result = train_to_end(task, run, settings=trainer, stages=[task.stage()], seed=settings.seed)
     answerer = Answerer(task.model, corpus.vocabulary, settings=settings)
     answerer.save(run.output / "model", run.plain)
     metrics = evaluate_model(task.model, corpus, settings)
@@ -144,6 +143,9 @@ def _facts(settings: VqaSettings, corpus: VqaCorpus, model: VqaModel, result: Tr
         "nll_kind": nll_kind(settings),
         "drawn": "dropout and attention" if is_random(model) else "dropout",
         "draws": settings.evaluation.draws,
+        "drawn_questions": min(
+            settings.evaluation.max_drawn or len(corpus.questions["test"]), len(corpus.questions["test"])
+        ),
         "kl_reduction": "sum over layers, heads, queries and keys, divided by questions in the loss",
         "corpus": corpus.name,
         "corpus_seed": settings.corpus.seed,

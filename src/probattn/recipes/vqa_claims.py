@@ -7,7 +7,15 @@ from probattn.recipes import picture_claims
 from probattn.recipes.picture_claims import CLAIMS_NOTE, POINTING_NOTE, Claim
 from probattn.recipes.report import as_markdown
 from probattn.recipes.results import RowResult
-from probattn.recipes.vqa_tables import Table, attention_table, kind_table, main_table, row_names, uncertainty_table
+from probattn.recipes.vqa_tables import (
+    Table,
+    attention_table,
+    drawn_note,
+    kind_table,
+    main_table,
+    row_names,
+    uncertainty_table,
+)
 
 __all__ = ["CLAIMS", "QUESTIONS", "claims_table", "pointing_table", "vqa_page"]
 
@@ -85,7 +93,7 @@ def vqa_page(scale: str, results: Sequence[RowResult]) -> str:
     )
     parts = [as_markdown(*main_table(results)), note, "\n**By type of answer**\n", as_markdown(*kind_table(results))]
     parts += ["\n**Attention over regions**\n", as_markdown(*attention_table(results))]
-    parts += [f"\n**{facts['draws']} draws**\n", as_markdown(*uncertainty_table(results))]
+    parts += [f"\n**{facts['draws']} draws**\n", as_markdown(*uncertainty_table(results)), drawn_note(facts)]
     claims, pointing = claims_table(results), pointing_table(results)
     parts += ["\n**The papers' claims, and ours**\n", as_markdown(*claims), CLAIMS_NOTE] if claims[1] else []
     if pointing[1]:

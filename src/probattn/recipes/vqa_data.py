@@ -143,7 +143,9 @@ def load_corpus(settings: CorpusSettings, vocabulary: Vocabulary | None = None) 
     found = load_sources(settings)
     features, questions = found.features, found.questions
     if vocabulary is None:
-        train, spread = questions["train"], features["train"].spread()
+        train = questions["train"]
+        rows = features["train"].rows(list(dict.fromkeys(one.picture for one in train)))
+        spread = features["train"].spread(rows)
         if spread == 0.0:
             raise ValueError(f"{features['train'].name}: all features are the same number; extract them again")
         vocabulary = Vocabulary(
@@ -153,13 +155,12 @@ def load_corpus(settings: CorpusSettings, vocabulary: Vocabulary | None = None) 
             ),
             region_dim=features["train"].dim,
             spread=spread,
-            whitening=_whitening(features["train"], train, spread) if settings.whitens else None,
+            whitening=_whitening(features["train"], rows, spread) if settings.whitens else None,
         )
     return VqaCorpus(features, questions, vocabulary, name=settings.name, unread=found.unread)
 
 
-def _whitening(features: ImageFeatures, questions: Sequence[PictureQuestion], spread: float) -> Whitening:
-    """Of the pictures that questions are about, the first ones where there are many."""
-    rows = features.rows(list(dict.fromkeys(one.picture for one in questions)))[:_MOST_FITTED]
-    regions, mask = features.batch(rows)
+def _whitening(features: ImageFeatures, rows: Sequence[int], spread: float) -> Whitening:
+    """Of some pictures, the first ones where there are many."""
+    regions, mask = features.batch(rows[:_MOST_FITTED])
     return Whitening.of_regions(regions[mask] / spread)

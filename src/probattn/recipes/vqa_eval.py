@@ -126,15 +126,24 @@ class VqaEvaluator:
 
     def inputs(self, places: Tensor, variance: float) -> Iterator[VqaInputs]:
         """Batches of inputs; the noise of a picture's features is the same for all rows and seeds."""
-        features = self.corpus.features[self.split]
         for start in range(0, len(places), self.settings.evaluation.batch_size):
             chosen = places[start : start + self.settings.evaluation.batch_size]
-            noise = None
-            if variance > 0.0:
-                with seeded(EVALUATION, _NOISE_SEED, start):
-                    noise = variance**0.5 * torch.randn(len(chosen), features.num_regions, features.dim)
+            noise = variance**0.5 * self._noise(chosen) if variance > 0.0 else None
             inputs = self.corpus.inputs(self.split, chosen, noise=noise)
             yield inputs if self.settings.sees_picture else blinded(inputs)
+
+    def _noise(self, places: Tensor) -> Tensor:
+        """(n, R, D) standard normal, a function of each question's number: drawn in blocks, of which rows are taken."""
+        features, size = self.corpus.features[self.split], self.settings.evaluation.batch_size
+        noise = torch.empty(len(places), features.num_regions, features.dim)
+        blocks = places // size
+        for block in blocks.unique().tolist():
+            start, is_here = block * size, blocks == block
+            rows = min(size, len(self.questions) - start)
+            with seeded(EVALUATION, _NOISE_SEED, start):
+                drawn = torch.randn(rows, features.num_regions, features.dim)
+            noise[is_here] = drawn[places[is_here] - start]
+        return noise
 
 
 def evaluate_model(

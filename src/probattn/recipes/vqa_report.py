@@ -17,7 +17,7 @@ from probattn.recipes.report import as_markdown
 from probattn.recipes.results import RowResult
 from probattn.recipes.storage import write_atomically
 from probattn.recipes.vqa_claims import claims_table, pointing_table
-from probattn.recipes.vqa_tables import attention_table, kind_table, main_table, uncertainty_table
+from probattn.recipes.vqa_tables import attention_table, drawn_note, kind_table, main_table, uncertainty_table
 from probattn.viz import Section, curve_plot, render_page, render_table
 from probattn.viz.attention_maps import AttentionMap, attention_maps
 
@@ -63,7 +63,7 @@ def _page(task: str, results: Sequence[RowResult]) -> str:
         f"{seeds}. Rows of one network differ in what is random, in estimator and bound."
     )
     first = [result for result in results if result.seed == seeds[0]]
-    drawn = f"{facts['draws']} draws; 'drawn' says of what."
+    drawn = f"{facts['draws']} draws; 'drawn' says of what. {drawn_note(facts)}"
     sections = [
         Section("Answers", _MAIN, render_table(*main_table(results))),
         Section("By type of answer", "Accuracy in percent, clean features.", render_table(*kind_table(results))),

@@ -2,10 +2,13 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from probattn.recipes.results import RowResult, Summary, summarise
 
-__all__ = ["PUBLISHED", "attention_table", "kind_table", "main_table", "uncertainty_table"]
+__all__ = ["PUBLISHED", "attention_table", "drawn_note", "kind_table", "main_table", "uncertainty_table"]
+
+_MOST_DRAWN = 1000  # of results that do not say for how many questions draws were made
 
 PUBLISHED: Mapping[str, tuple[str, ...]] = {
     "soft": ("1.76", "58.93", "", "2.70"),
@@ -59,8 +62,9 @@ def main_table(results: Sequence[RowResult]) -> Table:
 
 
 def uncertainty_table(results: Sequence[RowResult]) -> Table:
-    """The mean over draws: what was drawn, PAvPU beside the paper's, error detection, calibration."""
-    header = ["row", "drawn", "condition", "accuracy", "NLL", "ECE", "PAvPU", "paper", "paired PAvPU"]
+    """The mean over draws, and the same questions without: PAvPU beside the paper's, error detection, calibration."""
+    header = ["row", "drawn", "condition", "accuracy", "no draws", "NLL", "no draws", "ECE", "PAvPU", "paper"]
+    header += ["paired PAvPU"]
     header += ["AUROC entropy", "AUROC MI"]
     rows = []
     for row in row_names(results):
@@ -74,7 +78,9 @@ def uncertainty_table(results: Sequence[RowResult]) -> Table:
                     str(first.facts["drawn"]),
                     condition,
                     cell(results, row, f"{start}/accuracy"),
+                    cell(results, row, f"{condition}/plain/accuracy"),
                     cell(results, row, f"{start}/nll", 1.0, 3),
+                    cell(results, row, f"{condition}/plain/nll", 1.0, 3),
                     cell(results, row, f"{start}/ece"),
                     cell(results, row, f"{start}/pavpu"),
                     {"clean": paper[0], "noise5": paper[1]}.get(condition, "-"),
@@ -133,3 +139,12 @@ def cell(results: Sequence[RowResult], row: str, metric: str, scale: float = 100
     error = summary.spread / math.sqrt(summary.count)
     spread = f" ± {scale * error:.{digits}f}" if summary.count > 1 else ""
     return f"{scale * summary.mean:.{digits}f}{spread}"
+
+
+def drawn_note(facts: Mapping[str, Any]) -> str:
+    """Which questions draws are made for."""
+    count = facts.get("drawn_questions", min(_MOST_DRAWN, int(facts["test_questions"])))
+    return (
+        f"Draws are made for {count} of the {facts['test_questions']} test questions, the same for all rows; 'no "
+        "draws' is of those questions too, so compare with it and not with the table of all questions."
+    )

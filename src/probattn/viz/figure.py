@@ -28,7 +28,10 @@ def new_grid(lines: int, columns: int, *, width: float, height: float, **options
         height: In inches.
         **options: For `matplotlib.figure.Figure.subplots`.
     """
-    from matplotlib.figure import Figure
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError("plots need matplotlib; install it with: pip install 'probattn[viz]'") from error
 
     figure = Figure(figsize=(width, height))
     return figure, figure.subplots(lines, columns, squeeze=False, **options)
