@@ -50,11 +50,12 @@ def captioning_page(scale: str, results: Sequence[RowResult]) -> str:
         return f"No results of captioning on {scale} yet.\n"
     finished = [result for result in results if "failed" not in result.facts]
     facts, most = (finished or results)[0].facts, max(result.seed for result in results) + 1
+    meteor = " --set decoding.has_meteor=true" if any("greedy_meteor" in one.metrics for one in results) else ""
     note = (
         f"Corpus {facts['corpus']}, {facts.get('epochs', '?')} epochs ({facts.get('updates', '?')} updates) for every "
         "row; greedy captions unless a column says beam; means and standard deviations over seeds, in brackets the "
         "paper's Table 3, on MS-COCO with boxes of a detector. Made by "
-        f"`probattn compare captioning --scale {scale} --num_seeds {most} --output results/captioning_{scale}`."
+        f"`probattn compare captioning --scale {scale} --num_seeds {most}{meteor} --output results/captioning_{scale}`."
     )
     shows = scale == "flickr8k"
     parts = [as_markdown(*score_table(results, shows_published=shows)), note if shows else note.replace(_BRACKETS, "")]

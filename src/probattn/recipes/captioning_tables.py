@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from probattn.recipes.report import Column
 from probattn.recipes.results import RowResult, summarise
 
 __all__ = ["PUBLISHED", "attention_table", "failures", "score_table"]
@@ -22,6 +23,8 @@ PUBLISHED: Mapping[str, Mapping[str, float]] = {
 }
 """By row: Table 3, greedy captions on MS-COCO with boxes of a detector. "gaussian-weights" and "sampled-kl": NaN."""
 
+_CEILINGS = {"elbo_ppl": 1e6}
+"""A KL of a hundred nats a word makes perplexities that say nothing else."""
 _SCORES = {
     **{f"greedy_bleu{n}": f"BLEU-{n}" for n in range(1, 5)},
     **{"greedy_cider": "CIDEr", "greedy_rouge_l": "ROUGE-L", "greedy_meteor": "METEOR"},
@@ -80,7 +83,7 @@ def _table(results: Sequence[RowResult], columns: Mapping[str, str]) -> Table:
     broken = {row: [one for one in results if one.row == row and "failed" in one.facts] for row in rows}
     lines = []
     for row in rows:
-        cells = [str(values[name][row]) if row in values[name] else "-" for name in names]
+        cells = [Column(name, "", ceiling=_CEILINGS.get(name)).cell(values[name].get(row)) for name in names]
         if broken[row] and all(cell == "-" for cell in cells) and cells:
             cells[0] = "training broke"
         lines.append([row, *cells])

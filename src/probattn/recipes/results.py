@@ -50,7 +50,8 @@ class Summary:
             return f"{self.mean:,.0f}" + (f" ± {self.spread:,.0f}" if self.spread > 0.0 else "")
         if self.count == 1:
             return f"{self.mean:.3g}"
-        spread = f"{self.spread:.1g}" if self.spread < 9.5 else f"{self.spread:.0f}"  # not 2e+01
+        is_plain = 9.5 <= self.spread < 1e6  # not 2e+01
+        spread = f"{self.spread:.0f}" if is_plain else f"{self.spread:.1g}"
         return f"{self.mean:.3g} ± {spread}"
 
 
