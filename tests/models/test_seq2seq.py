@@ -7,7 +7,7 @@ from torch import Tensor, nn
 import probattn as pa
 from probattn.core import Bound, Estimator
 from probattn.models import Readout, Seq2Seq
-from probattn.nn import Additive, Bilinear, BiLSTM
+from probattn.nn import Additive, Bilinear, BiLSTM, StackedLSTMCell
 
 E, ENCODER, H, WORDS = 12, 8, 16, 20
 
@@ -20,10 +20,10 @@ def build(site: pa.Site, dropout: float = 0.0, *, layers: int = 1, readout_dim: 
         BiLSTM(E, ENCODER),
         score=Additive(H, 2 * ENCODER, hidden_dim=10),
         weights=site,
-        decoder_dim=H,
-        decoder_layers=layers,
         readout=Readout(H, 2 * ENCODER, embedding=target, hidden_dim=readout_dim, dropout=dropout),
-        context_dim=2 * ENCODER,
+        decoder=nn.LSTMCell(E + 2 * ENCODER, H)
+        if layers == 1
+        else StackedLSTMCell(E + 2 * ENCODER, H, num_layers=layers, dropout=dropout),
         dropout=dropout,
     )
 

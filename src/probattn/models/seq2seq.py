@@ -117,11 +117,10 @@ class Seq2Seq(nn.Module):
         encoder: From (B, S, E) to (B, S, C).
         score: Between decoder states and encoder states.
         weights: The site of the alignment.
-        decoder_dim: H.
-        decoder_layers: L; the first one is fed the context, the top one is the query.
         readout: The output layer; it holds the target embedding.
-        context_dim: C.
-        dropout: Of embeddings, encoder states, and between layers of the decoder.
+        decoder: From an embedded word and a context, E + C, to H, or to L H where it has layers: the first one is fed
+            the context, the top one is the query.
+        dropout: Of embeddings and encoder states.
     """
 
     def __init__(
@@ -131,10 +130,8 @@ class Seq2Seq(nn.Module):
         *,
         score: Score,
         weights: Site,
-        decoder_dim: int,
-        decoder_layers: int = 1,
         readout: Readout,
-        context_dim: int,
+        decoder: nn.LSTMCell | StackedLSTMCell,
         dropout: float = 0.0,
     ):
         super().__init__()
@@ -143,13 +140,8 @@ class Seq2Seq(nn.Module):
         self.score = score
         self.weights = weights
         self.readout = readout
-        self.decoder_dim = decoder_dim
-        width = readout.embedding.embedding_dim + context_dim
-        self.cell: nn.LSTMCell | StackedLSTMCell = (
-            nn.LSTMCell(width, decoder_dim)
-            if decoder_layers == 1
-            else StackedLSTMCell(width, decoder_dim, num_layers=decoder_layers, dropout=dropout)
-        )
+        self.cell = decoder
+        self.query_dim = readout.project_query.in_features
         self.dropout = nn.Dropout(dropout)
 
     @property
@@ -181,7 +173,7 @@ class Seq2Seq(nn.Module):
             The state after it, its scores (B, S) and its expected weights (B, S).
         """
         hidden, cell = self.cell(torch.cat([words, state.context], dim=-1), (state.hidden, state.cell))
-        query = hidden[:, -self.decoder_dim :].unsqueeze(1)
+        query = hidden[:, -self.query_dim :].unsqueeze(1)
         scores = self.score.compare(query, encoded.prepared)  # (B, 1, S)
         weights = self.weights.expected(Given(memory=encoded.memory, query=query, scores=scores))
         context = torch.bmm(weights.to(encoded.memory.values.dtype), encoded.memory.values).squeeze(1)
@@ -189,7 +181,7 @@ class Seq2Seq(nn.Module):
 
     def query(self, state: DecoderState) -> Tensor:
         """(B, H) what asks and is read out: the state of the top layer."""
-        return state.hidden[:, -self.decoder_dim :]
+        return state.hidden[:, -self.query_dim :]
 
     def forward(
         self,

@@ -9,18 +9,15 @@ from probattn.nn.codebook import Codebook, k_means
 from probattn.nn.conditionals import (
     Conditional,
     Fixed,
-    FromContext,
     FromScores,
-    GaussianHead,
     InferenceNetwork,
     KeyPrior,
-    MeanMemory,
-    StandardNormal,
     Uniform,
 )
 from probattn.nn.dropout import Dropout, dropping, evaluating
 from probattn.nn.encoders import BiLSTM, SequenceEncoder
 from probattn.nn.functional import AttentionResult, scaled_dot_product_attention
+from probattn.nn.gaussian_conditionals import FromContext, GaussianHead, MeanMemory, StandardNormal
 from probattn.nn.multihead import MultiheadAttention
 from probattn.nn.recording import LatentRecord, record_latents
 from probattn.nn.sampling import sampling, set_sampling

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 
 from probattn.core.checks import require_finite
-from probattn.core.records import Draw, Given, Memory
+from probattn.core.records import Given, Memory
 from probattn.core.support import Dense, Segments, Support
-from probattn.distributions import DiagonalGaussian, Family, PriorFamily
+from probattn.distributions import Family, PriorFamily
 from probattn.kernels import SetPrior
 from probattn.nn.encoders import SequenceEncoder
 from probattn.nn.scores import Score
@@ -24,18 +24,11 @@ from probattn.nn.scores import Score
 __all__ = [
     "Conditional",
     "Fixed",
-    "FromContext",
     "FromScores",
-    "GaussianHead",
     "InferenceNetwork",
     "KeyPrior",
-    "MeanMemory",
-    "StandardNormal",
     "Uniform",
 ]
-
-# log sigma² is kept in this range: exp of an unbounded network output overflows.
-_LOG_VARIANCE_BOUND = 10.0
 
 
 class Conditional(nn.Module):
@@ -95,7 +88,7 @@ class FromScores(Conditional):
     @staticmethod
     def distribution(family: Family, given: Given) -> Distribution:
         """The distribution of a family at `given.scores`, without a module."""
-        scores = _require(given.scores, "FromScores", "scores")
+        scores = require_given(given.scores, "FromScores", "scores")
         require_finite_scores(scores, given.memory.support, "attention scores")
         return family(scores, given.memory.support)
 
@@ -117,7 +110,7 @@ class Fixed(Conditional):
 
     def forward(self, given: Given) -> Distribution:
         """The constant prior, in the shape of the scores."""
-        scores = _require(given.scores, "Fixed", "scores")
+        scores = require_given(given.scores, "Fixed", "scores")
         log_psi = torch.full_like(scores, self.psi, dtype=torch.promote_types(scores.dtype, torch.float32)).log()
         return self.family(log_psi.detach(), given.memory.support)
 
@@ -142,7 +135,7 @@ class Uniform(Conditional):
 
     def forward(self, given: Given) -> Distribution:
         """The prior, in the shape of the scores."""
-        scores, support = _require(given.scores, "Uniform", "scores"), given.memory.support
+        scores, support = require_given(given.scores, "Uniform", "scores"), given.memory.support
         zeros = torch.zeros_like(scores, dtype=torch.promote_types(scores.dtype, torch.float32))
         return self.family(support.log_softmax(zeros.detach()), support)
 
@@ -258,83 +251,6 @@ class KeyPrior(Conditional):
         return logits
 
 
-class StandardNormal(Conditional):
-    """N(0, 1) for every feature, shaped like the value it is a prior of (a code, a context or a memory).
-
-    Args:
-        dim: Number of features.
-    """
-
-    def __init__(self, dim: int):
-        super().__init__()
-        self.dim = dim
-
-    def forward(self, given: Given) -> Distribution:
-        """Zeros and ones, shaped like the context where there is one, else like the memory's values."""
-        like = given.memory.values if given.context is None else given.context
-        zeros = torch.zeros(*like.shape[:-1], self.dim, dtype=like.dtype, device=like.device)
-        return DiagonalGaussian(zeros, torch.zeros_like(zeros), mask=given.mask)
-
-
-class MeanMemory(Conditional):
-    """N(mean of the memory, 1): the prior of VAttn-h̄ (Bahuleyan et al., Sec. 3.2)."""
-
-    def forward(self, given: Given) -> Distribution:
-        """Mean over the positions that each query may see, padding left out."""
-        context, values = _require(given.context, "MeanMemory", "context"), given.memory.values
-        scores = given.scores
-        if scores is None:
-            scores = values.new_zeros(*context.shape[:-1], values.shape[-2])
-        uniform = given.memory.support.log_softmax(torch.zeros_like(scores)).exp().unsqueeze(0)
-        mean = given.memory.support.read(Draw(value=uniform, index=None, log_weight=uniform[:0]), values)[0]
-        return DiagonalGaussian(mean, torch.zeros_like(mean))
-
-
-class FromContext(Conditional):
-    """N(expected context, sigma²) with log sigma = linear(tanh(linear(context))) (Bahuleyan et al., Sec. 3.3).
-
-    The mean is the soft context itself, without parameters; log sigma² is kept inside +-10.
-
-    Args:
-        dim: Width of the context.
-        hidden_dim: Width of the hidden layer; `dim` by default.
-    """
-
-    def __init__(self, dim: int, hidden_dim: int | None = None):
-        super().__init__()
-        hidden_dim = dim if hidden_dim is None else hidden_dim
-        self.log_sigma = nn.Sequential(nn.Linear(dim, hidden_dim), nn.Tanh(), nn.Linear(hidden_dim, dim))
-
-    def forward(self, given: Given) -> Distribution:
-        """The Gaussian at `given.context`."""
-        context = _require(given.context, "FromContext", "context")
-        log_variance = 2.0 * self.log_sigma(context)
-        bound = _LOG_VARIANCE_BOUND
-        return DiagonalGaussian(context, log_variance.clamp(-bound, bound), mask=given.mask)
-
-
-class GaussianHead(Conditional):
-    """N(linear(context), exp(linear(context))): the posterior of a code or of a memory (VED, GAVAM).
-
-    log sigma² is kept inside +-10.
-
-    Args:
-        input_dim: Width of the encoding.
-        latent_dim: Width of the code.
-    """
-
-    def __init__(self, input_dim: int, latent_dim: int):
-        super().__init__()
-        self.mean = nn.Linear(input_dim, latent_dim)
-        self.log_variance = nn.Linear(input_dim, latent_dim)
-
-    def forward(self, given: Given) -> Distribution:
-        """The Gaussian at `given.context`, an encoding (*unit, D)."""
-        context = _require(given.context, "GaussianHead", "context")
-        bound = _LOG_VARIANCE_BOUND
-        return DiagonalGaussian(self.mean(context), self.log_variance(context).clamp(-bound, bound), mask=given.mask)
-
-
 class InferenceNetwork(Conditional):
     """q(z | x, y): scores between encoded target and memory, read as a distribution (Deng et al., Sec. 4).
 
@@ -365,7 +281,7 @@ class InferenceNetwork(Conditional):
 
     def forward(self, given: Given) -> Distribution:
         """The posterior. Raises if there is no target: at test time use the site's predictive distribution."""
-        target = _require(given.target, "InferenceNetwork", "target")
+        target = require_given(given.target, "InferenceNetwork", "target")
         memory = given.memory
         source = memory.keys if memory.inputs is None else memory.inputs
         keys = _encode(self.memory_encoder, source, _memory_mask(memory))
@@ -404,7 +320,8 @@ def _memory_mask(memory: Memory) -> Tensor | None:
     return is_seen.expand(memory.keys.shape[:-1])
 
 
-def _require(tensor: Tensor | None, who: str, what: str) -> Tensor:
+def require_given(tensor: Tensor | None, who: str, what: str) -> Tensor:
+    """The tensor, or an error that says who needs what."""
     if tensor is None:
         raise ValueError(f"{who} reads Given.{what}, which is absent; pass it to the site, or use another conditional")
     return tensor

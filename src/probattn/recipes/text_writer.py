@@ -47,13 +47,7 @@ class TextWriter:
 
     @torch.no_grad()
     def sample(
-        self,
-        count: int,
-        *,
-        length: int | None = None,
-        temperature: float = 1.0,
-        top_p: float = 1.0,
-        seed: int = 0,
+        self, count: int, *, length: int | None = None, temperature: float = 1.0, top_p: float = 1.0, seed: int = 0
     ) -> list[Generated]:
         """Sentences from scratch: latents from the prior, then the most probable words.
 
@@ -61,8 +55,7 @@ class TextWriter:
 
         Args:
             count: How many.
-            length: Words of each, where latents stand for words; at most so many else. None: as training sentences
-                have.
+            length: Words of each, where latents stand for words; at most so many else. None: as in training.
             temperature: Of codes, or of the words of a language model; Gaussians are scaled by it. 0: no chance.
             top_p: Of codes or words; Gaussian latents have none.
             seed: The same seed gives the same sentences.
@@ -77,10 +70,9 @@ class TextWriter:
             wanted = self._lengths(rows, own) if length is None else torch.full((rows,), length)
             read = self._drawn(wanted.to(self.model.device), own, temperature, top_p)
             is_memory = self.settings.latent is not None and self.settings.latent.positions is None
-            longest = len(self.lengths) + 10 if length is None else length + (10 if is_memory else 1)
             found += self._written(
                 read,
-                longest,
+                len(self.lengths) + 10 if length is None else length + (10 if is_memory else 1),
                 at_most=None if is_memory else length,
                 draws_words=self.settings.latent is None or self.settings.latent.posterior == "stochastic-codes",
                 seed=seed + len(found),

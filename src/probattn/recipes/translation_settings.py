@@ -9,7 +9,7 @@ from torch import nn
 from probattn.core import Bound, Estimator, Schedule
 from probattn.data.subwords import Subwords
 from probattn.models import Readout, Seq2Seq
-from probattn.nn import Additive, BiLSTM
+from probattn.nn import Additive, BiLSTM, StackedLSTMCell
 from probattn.recipes.blueprints import SiteBlueprint, Sizes
 from probattn.recipes.later_settings import added
 from probattn.recipes.translation_data import CorpusSettings
@@ -108,8 +108,6 @@ def build_model(settings: TranslationSettings, subwords: Subwords) -> Seq2Seq:
         BiLSTM(sizes.embedding_dim, sizes.encoder_dim, num_layers=sizes.encoder_layers, dropout=sizes.dropout),
         score=Additive(sizes.decoder_dim, context_dim, hidden_dim=sizes.attention_dim),
         weights=site,
-        decoder_dim=sizes.decoder_dim,
-        decoder_layers=sizes.decoder_layers,
         readout=Readout(
             sizes.decoder_dim,
             context_dim,
@@ -118,10 +116,17 @@ def build_model(settings: TranslationSettings, subwords: Subwords) -> Seq2Seq:
             dropout=sizes.dropout,
             skip_below=sizes.skip_below,
         ),
-        context_dim=context_dim,
+        decoder=_decoder(sizes, context_dim),
         dropout=sizes.dropout,
     )
     if sizes.uniform_init is not None:
         for parameter in model.parameters():
             nn.init.uniform_(parameter, -sizes.uniform_init, sizes.uniform_init)
     return model
+
+
+def _decoder(sizes: NetworkSettings, context_dim: int) -> nn.LSTMCell | StackedLSTMCell:
+    width = sizes.embedding_dim + context_dim
+    if sizes.decoder_layers == 1:
+        return nn.LSTMCell(width, sizes.decoder_dim)
+    return StackedLSTMCell(width, sizes.decoder_dim, num_layers=sizes.decoder_layers, dropout=sizes.dropout)
