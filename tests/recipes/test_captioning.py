@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from probattn.recipes.captioning_task import CaptioningTask
 from probattn.recipes.captioning_writer import CaptionWriter
 from probattn.recipes.recipe import Run
 from probattn.recipes.results import RowResult
-from probattn.training import TrainingFailure
+from probattn.training import CollapseWarning, TrainingFailure
 
 TINY: dict[str, Any] = {
     "epochs": 1,
@@ -309,3 +310,12 @@ def test_the_metric_that_selects_knows_its_direction(metric: str, mode: str, tmp
         patched.setattr(captioning, "train_to_end", watched)
         trained("soft", tmp_path, **{"trainer.select_by": metric})
     assert seen == [mode]
+
+
+def test_weights_that_fell_onto_their_prior_are_warned_of() -> None:
+    with pytest.warns(CollapseWarning, match="site 'weights' has collapsed"):
+        captioning.warn_if_collapsed({"greedy_words": 10.0, "kl_per_word": 0.0027})  # Gaussian weights on Flickr8k
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        captioning.warn_if_collapsed({"greedy_words": 10.0, "kl_per_word": 0.5})
+        captioning.warn_if_collapsed({"greedy_words": 10.0})

@@ -15,7 +15,7 @@ from probattn.cli import answer as answer_command
 from probattn.data.generated_scenes import scenes
 from probattn.data.image_features import ImageFeatures, read_features, write_features
 from probattn.data.whitening import Whitening
-from probattn.recipes.engine_run import selecting
+from probattn.recipes import vqa
 from probattn.recipes.recipe import Run
 from probattn.recipes.vqa import RECIPE, VqaTask, train
 from probattn.recipes.vqa_answerer import Answerer
@@ -193,8 +193,16 @@ def test_noise_belongs_to_a_question_wherever_it_stands() -> None:
 
 @pytest.mark.parametrize(("metric", "mode"), [("nll", "min"), ("accuracy", "max")])
 def test_the_metric_that_selects_knows_its_direction(metric: str, mode: str, tmp_path: Path) -> None:
-    settings = small("soft", **{"trainer.select_by": metric})[0]
-    assert selecting(settings.trainer, {"nll": "min", "accuracy": "max"}).select_mode == mode
+    seen: list[str] = []
+
+    def watched(*_: Any, settings: Any, **__: Any) -> Any:
+        seen.append(settings.select_mode)
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(vqa, "train_to_end", watched)
+        train(job("soft", tmp_path, **{"trainer.select_by": metric}))
+    assert seen == [mode]
     with pytest.raises(ValueError, match=r"trainer\.select_by=bleu: a validation gives nll, accuracy"):
         train(job("soft", tmp_path, **{"trainer.select_by": "bleu"}))
 

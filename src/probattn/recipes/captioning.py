@@ -9,19 +9,22 @@ is not finite ends its run, the engine keeps what is needed to see it again, and
 """
 
 import sys
+import warnings
+from collections.abc import Mapping
 from typing import Any
 
 from probattn.metrics.captions import has_caption_scores
 from probattn.recipes.captioning_data import CaptionCorpus, load_corpus
 from probattn.recipes.captioning_report import write_report
-from probattn.recipes.captioning_settings import CaptioningSettings
+from probattn.recipes.captioning_settings import SITE, CaptioningSettings
 from probattn.recipes.captioning_task import CaptioningTask
 from probattn.recipes.captioning_writer import CaptionWriter, load_writer
 from probattn.recipes.engine_run import announce, last_logged, row_result, selecting, train_to_end, validation_curves
 from probattn.recipes.recipe import Recipe, Run
 from probattn.recipes.results import RowResult
-from probattn.training import TrainingFailure, TrainResult
+from probattn.training import CollapseWarning, TrainingFailure, TrainResult, warn_of_collapse
 
+_LEAST_KL = 0.01  # nats a word
 NUM_EXAMPLES = 6
 """Test pictures whose captions and attention are kept for the report."""
 
@@ -44,15 +47,25 @@ def train(run: Run) -> RowResult:
     held_out = corpus.splits["test"].images.names
     writer = CaptionWriter(task.model, corpus.tokenizer, settings=settings, held_out=held_out)
     writer.save(run.output / "model", run.plain, inputs=task.inputs)
+    metrics = writer.evaluate(corpus)
+    warn_if_collapsed(metrics)
     return row_result(
         settings,
         result,
         model=task.model,
         facts=_facts(settings, result),
-        metrics=writer.evaluate(corpus) | last_logged(result.log, "effective_kl_gradient"),
+        metrics=metrics | last_logged(result.log, "effective_kl_gradient"),
         curve="ppl",
         examples=caption_examples(writer, corpus),
     )
+
+
+def warn_if_collapsed(metrics: Mapping[str, float]) -> None:
+    """Say that the weights have fallen onto their prior: less than a hundredth of a nat a word, as Gaussian ones do."""
+    words = metrics["greedy_words"] + 1.0  # and the end
+    if "kl_per_word" in metrics:
+        for message in warn_of_collapse({SITE: words * metrics["kl_per_word"]}, min_kl=_LEAST_KL * words):
+            warnings.warn(message, CollapseWarning, stacklevel=2)
 
 
 def caption_examples(writer: CaptionWriter, corpus: CaptionCorpus) -> list[dict[str, Any]]:

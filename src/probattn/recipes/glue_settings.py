@@ -89,8 +89,8 @@ class OptimiserSettings:
     max_norm: float = 1.0
     """Longer gradients are cut to it."""
     precision: Literal["no", "bf16"] = "no"
-    """bf16 trains under autocast, in 0.6 of the time where the processor multiplies bfloat16; weights, optimiser,
-    attention noise, KLs and the whole evaluation stay in float32."""
+    """bf16 trains under autocast, faster where the processor multiplies bfloat16; weights, optimiser, attention noise,
+    KLs and the whole evaluation stay in float32."""
     on_divergence: Literal["raise", "stop"] = "raise"
     """Where loss or gradient is not finite: an error, or the end of training with the weights before, for rows that
     are there to show it."""
