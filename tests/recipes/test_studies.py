@@ -48,6 +48,18 @@ def test_what_is_missing_is_run_and_counted(
     assert "1 of 2" in capsys.readouterr().out
 
 
+def test_a_row_that_fails_does_not_stop_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the report at the end is of all comparisons of a study, not of its last one."""
+    broken = Study("toy/broken", "glue", [("soft", 1)], scale="mrpc", overrides={"task.max_train": 8})
+    whole = Study("toy/gat", "gat", [("gat", 1), ("no-kl", 1)], overrides=SMALL.overrides)
+    monkeypatch.delenv("PROBATTN_DATA", raising=False)
+    monkeypatch.setattr(studies, "STUDIES", (broken, whole))
+    with pytest.raises(SystemExit, match=r"1 comparisons have rows that failed:\ntoy/broken: 1 of 1 rows failed"):
+        main(["--results", str(tmp_path), "run"])
+    table = (tmp_path / "toy" / "gat" / "table.md").read_text()
+    assert "| gat" in table and "| no-kl" in table
+
+
 def test_a_wrong_name_is_answered_with_the_right_one(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match=r"there is no study 'gat/pubmet'; did you mean 'gat/pubmed'\?"):
         main(["--results", str(tmp_path), "run", "gat/pubmet"])

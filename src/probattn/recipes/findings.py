@@ -9,7 +9,7 @@ Claims whose rows have not been run are listed as such.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from probattn.recipes import gat_tables, generation_tables
+from probattn.recipes import gat_tables, generation_tables, glue_tables
 from probattn.recipes.captioning_claims import CLAIMS as CAPTION_CLAIMS
 from probattn.recipes.generation_claims import TOLERANCE
 from probattn.recipes.paired import LEVEL, PairedDifference, by_seed, holm, paired_differences
@@ -83,6 +83,17 @@ def _graphs() -> list[Claim]:
     ]
 
 
+def _pretrained() -> list[Claim]:
+    metrics = {"mrpc": "accuracy", "cola": "matthews", "rte": "accuracy", "stsb": "pearson"}
+    found = []
+    for task, metric in metrics.items():
+        numbers = glue_tables.PUBLISHED[task]
+        gain = numbers["wc"][0] - numbers["soft"][0]
+        text = {"matthews": "Matthews' correlation", "pearson": "Pearson's correlation"}.get(metric, metric)
+        found.append(Claim("BAM", f"glue/{task}", text, "wc", "soft", f"clean/mean/{metric}", gain, _PERCENT))
+    return found
+
+
 def _pictures() -> list[Claim]:
     asked = [
         Claim(
@@ -138,7 +149,7 @@ def _text() -> list[Claim]:
     return found
 
 
-CLAIMS: Sequence[Claim] = (*_translation(), *_graphs(), *_pictures(), *_generation(), *_text())
+CLAIMS: Sequence[Claim] = (*_translation(), *_graphs(), *_pretrained(), *_pictures(), *_generation(), *_text())
 """In the order of the tables."""
 
 

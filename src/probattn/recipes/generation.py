@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
-from probattn.core import Elbo
+from probattn.core import Bound, Elbo
 from probattn.data.buckets import TokenBuckets
 from probattn.metrics import elbo_ppl, predictive_ppl
 from probattn.models import Ved
@@ -54,6 +54,7 @@ class GenerationTask:
             "attention_from",
             "kl_steps",
             "likelihood",
+            "free_nats",
             "batch_size",
         )
         sections = {name: self.plain[name] for name in names if name in self.plain}
@@ -90,7 +91,8 @@ class GenerationTask:
     def stage(self) -> Stage:
         """The training, with the KL weights of its length."""
         estimators, weights = self.settings.estimators, self.settings.schedules(self.updates)
-        return Stage("main", epochs=self.settings.epochs, bound=Elbo(), estimators=estimators, weights=weights)
+        bound = Elbo(self.settings.free_bits)
+        return Stage("main", epochs=self.settings.epochs, bound=bound, estimators=estimators, weights=weights)
 
     def batches(self, epoch: int) -> Sequence[Tensor]:
         """Row numbers of every batch of an epoch."""
@@ -106,7 +108,8 @@ class GenerationTask:
         sentences, tokens = len(batch), int(pairs.target_mask.sum())
         factor = tokens / sentences if self.settings.likelihood == "token-mean" else 1.0
         weights = {name: factor * weight for name, weight in stage.weights_at(update).items() if name in visited}
-        terms = Elbo()(counted, weights)
+        bound: Bound = Elbo() if stage.bound is None else stage.bound
+        terms = bound(counted, weights)
         logs: dict[str, tuple[Tensor | float, float]] = {
             "log_lik": (float(terms.log_lik.sum()), tokens),
             "tokens": (float(tokens), 1.0),

@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from probattn.core import Constant, Estimator, Logistic, Schedule
+from probattn.core import Constant, Estimator, FreeBits, Logistic, Schedule
 from probattn.data.bpe import UNK
 from probattn.data.glove import glove_rows
 from probattn.data.subwords import Subwords
@@ -16,6 +16,7 @@ from probattn.models import DroppedEmbedding, Ved
 from probattn.nn import Attention, Bilinear, BiLSTM, Bottleneck, LayerNormLSTMCell
 from probattn.recipes.blueprints import SiteBlueprint, Sizes
 from probattn.recipes.generation_data import CorpusSettings
+from probattn.recipes.later_settings import added
 from probattn.training import TrainerSettings
 
 
@@ -109,6 +110,8 @@ class GenerationSettings:
     """Weight of each site's KL at the end of annealing; the attention's is the paper's gamma_a."""
     annealing: Annealing | None = field(default_factory=Annealing)
     """Null: the weights are constant."""
+    free_nats: Mapping[str, float] | None = added(None)
+    """KL of a site that costs nothing, against collapse: nats of a sentence for the code, of a step for attention."""
     starts_from: Literal["zeros", "encoder"] = "zeros"
     """encoder: hidden-state initialisation, by which the source gets around the code (the paper's pilot)."""
     attention_from: float = 0.0
@@ -136,10 +139,15 @@ class GenerationSettings:
     def __post_init__(self) -> None:
         if not 0.0 <= self.attention_from < 1.0:
             raise ValueError(f"attention_from is a share of the training below one, got {self.attention_from}")
-        unknown = sorted(set(self.weights) - set(self.stochastic_sites))
-        if unknown:
-            known = ", ".join(self.stochastic_sites) or "no site with a KL"
-            raise ValueError(f"weights.{unknown[0]}: row '{self.row}' has {known}")
+        free_nats = self.free_nats or {}
+        for setting, named in {"weights": self.weights, "free_nats": free_nats}.items():
+            unknown = sorted(set(named) - set(self.stochastic_sites))
+            if unknown:
+                known = ", ".join(self.stochastic_sites) or "no site with a KL"
+                raise ValueError(f"{setting}.{unknown[0]}: row '{self.row}' has {known}")
+        for name, nats in free_nats.items():
+            if not nats > 0.0:
+                raise ValueError(f"free_nats.{name} must be positive, got {nats}; leave the site out for none")
 
     @property
     def stochastic_sites(self) -> tuple[str, ...]:
@@ -147,6 +155,11 @@ class GenerationSettings:
         attention = () if self.attention is None else (self.attention.weights, self.attention.context)
         found = [("code", self.code), *(("attention", site) for site in attention)]
         return tuple(name for name, site in found if site is not None and site.prior is not None)
+
+    @property
+    def free_bits(self) -> dict[str, FreeBits] | None:
+        """The same for a bound."""
+        return None if not self.free_nats else {name: FreeBits(nats) for name, nats in self.free_nats.items()}
 
     def schedules(self, updates: int) -> dict[str, Schedule]:
         """The weight of every site's KL, for a training of so many updates."""

@@ -7,11 +7,13 @@ Modes:
 - "plain": the same on those examples that draws are made for, to compare them with.
 - "dropout", "noise", "both": the mean over draws of dropout masks, of attention weights, or of both.
 
-"validation/..." are numbers of plug-in predictions on the validation set, which also fit the temperature of classes
-and the variance of scores. Answers to questions are evaluated in `glue_span_eval`.
+"validation/..." are numbers of plug-in predictions on the validation set, which also fit the temperature of classes,
+the entropy below which a class is certain (the mean) and the variance of scores. Answers to questions are evaluated in
+`glue_span_eval`.
 """
 
 from collections.abc import Mapping, Sequence, Sized
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -23,12 +25,25 @@ from probattn.recipes.glue_batches import Encoded
 from probattn.recipes.glue_scores import class_scores, log_probabilities, score_scores
 from probattn.recipes.glue_settings import EvaluationSettings
 
-__all__ = ["DRAWN_MODES", "ClassEvaluator", "Evaluator", "ScoreEvaluator", "evaluate"]
+__all__ = ["DRAWN_MODES", "ClassEvaluator", "Evaluator", "ScoreEvaluator", "Scored", "evaluate"]
 
 DRAWN_MODES = {"plain": (False, False), "dropout": (False, True), "noise": (True, False), "both": (True, True)}
 """Whether attention noise and dropout are on."""
 _ORDER_SEED = 0  # of the test examples that draws are made for; one for all rows and seeds
 _LEAST_VARIANCE = 1e-6
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Predictions of some examples.
+
+    Attributes:
+        numbers: Of all of them together.
+        examples: By name, one entry for each: `place` in the split, and what was predicted.
+    """
+
+    numbers: Mapping[str, float]
+    examples: Mapping[str, Tensor]
 
 
 class Evaluator(Protocol):
@@ -37,8 +52,8 @@ class Evaluator(Protocol):
     def calibrate(self, valid: Any) -> dict[str, float]:
         """Fit what is to be fitted; returns the numbers of the validation set."""
 
-    def numbers(self, split: Any, places: Sequence[int], *, noise: bool, dropout: bool) -> dict[str, float]:
-        """Of the examples at these places."""
+    def score(self, split: Any, places: Sequence[int], *, noise: bool, dropout: bool) -> Scored:
+        """The examples at these places."""
 
 
 def evaluate(
@@ -48,8 +63,8 @@ def evaluate(
     *,
     modes: Sequence[str],
     max_drawn: int | None,
-) -> dict[str, float]:
-    """All numbers of a trained model.
+) -> Scored:
+    """All numbers of a trained model, and its predictions of test examples.
 
     Args:
         evaluator: With the model and its final weights.
@@ -59,19 +74,24 @@ def evaluate(
         max_drawn: Draws are made for so many examples; None for all.
     """
     metrics = {f"validation/{name}": value for name, value in evaluator.calibrate(valid).items()}
+    examples: dict[str, Tensor] = {}
+
+    def keep(prefix: str, found: Scored) -> None:
+        metrics.update({f"{prefix}/{name}": value for name, value in found.numbers.items()})
+        examples.update({f"{prefix}/{name}": value for name, value in found.examples.items()})
+
     for condition, split in conditions.items():
         everything = list(range(len(split)))
-        plug_in = evaluator.numbers(split, everything, noise=False, dropout=False)
-        metrics |= {f"{condition}/mean/{name}": value for name, value in plug_in.items()}
+        plug_in = evaluator.score(split, everything, noise=False, dropout=False)
+        keep(f"{condition}/mean", plug_in)
         chosen = _drawn(len(split), max_drawn)
         for mode in modes:
             noise, dropout = DRAWN_MODES[mode]
             if chosen == everything and not noise and not dropout:  # "plain" is "mean" then, to the last bit
-                numbers = plug_in
+                keep(f"{condition}/{mode}", plug_in)
             else:
-                numbers = evaluator.numbers(split, chosen, noise=noise, dropout=dropout)
-            metrics |= {f"{condition}/{mode}/{name}": value for name, value in numbers.items()}
-    return metrics
+                keep(f"{condition}/{mode}", evaluator.score(split, chosen, noise=noise, dropout=dropout))
+    return Scored(metrics, examples)
 
 
 def _drawn(count: int, at_most: int | None) -> list[int]:
@@ -92,23 +112,36 @@ class ClassEvaluator:
     def __init__(self, model: nn.Module, settings: EvaluationSettings):
         self.model, self.settings = model, settings
         self.temperature: float | None = None
+        self.certain_entropy: float | None = None
 
     def calibrate(self, valid: Encoded) -> dict[str, float]:
-        """Fit the temperature."""
-        prediction, labels = self._predict(valid, range(len(valid)), noise=False, dropout=False)
+        """Fit the temperature, and measure the entropy of what is usual."""
+        prediction, order = self._predict(valid, range(len(valid)), noise=False, dropout=False)
+        labels = valid.targets[order]
         self.temperature = fit_temperature(log_probabilities(prediction), labels)
+        self.certain_entropy = float(prediction.predictive_entropy.mean())
         return class_scores(prediction, labels) | {"temperature": self.temperature}
 
-    def numbers(self, split: Encoded, places: Sequence[int], *, noise: bool, dropout: bool) -> dict[str, float]:
+    def score(self, split: Encoded, places: Sequence[int], *, noise: bool, dropout: bool) -> Scored:
         """Plug-in predictions also after scaling."""
-        prediction, labels = self._predict(split, places, noise=noise, dropout=dropout)
-        is_plain = not noise and not dropout
-        return class_scores(prediction, labels, self.temperature if is_plain else None)
+        prediction, order = self._predict(split, places, noise=noise, dropout=dropout)
+        labels = split.targets[order]
+        temperature = None if noise or dropout else self.temperature
+        numbers = class_scores(prediction, labels, temperature, certain_entropy=self.certain_entropy)
+        examples = {
+            "place": order,
+            "label": labels,
+            "probabilities": prediction.probabilities,
+            "entropy": prediction.predictive_entropy,
+        }
+        if prediction.num_draws > 1:
+            examples |= {"mutual_information": prediction.mutual_information, "p_value": prediction.p_value}
+        return Scored(numbers, examples)
 
     def _predict(
         self, split: Encoded, places: Sequence[int], *, noise: bool, dropout: bool
     ) -> tuple[Prediction, Tensor]:
-        """The prediction, shortest examples first, and their labels."""
+        """The prediction, shortest examples first, and their places."""
         parts, order = [], []
         for number, chosen in enumerate(split.by_length(self.settings.batch_size, places)):
             inputs = split.batch(chosen)
@@ -116,7 +149,7 @@ class ClassEvaluator:
             parts.append(
                 predict(self.model, inputs, draws=self.settings.draws, noise=noise, dropout=dropout, seed=number)
             )
-        return Prediction.join(parts), split.targets[torch.tensor(order)]
+        return Prediction.join(parts), torch.tensor(order)
 
 
 class ScoreEvaluator:
@@ -133,16 +166,21 @@ class ScoreEvaluator:
 
     def calibrate(self, valid: Encoded) -> dict[str, float]:
         """Fit the variance."""
-        draws, targets = self._predict(valid, range(len(valid)), noise=False, dropout=False)
+        draws, order = self._predict(valid, range(len(valid)), noise=False, dropout=False)
+        targets = valid.targets[order]
         self.noise_variance = max(float((draws[0] - targets).square().mean()), _LEAST_VARIANCE)
         return score_scores(draws, targets, self.noise_variance)
 
-    def numbers(self, split: Encoded, places: Sequence[int], *, noise: bool, dropout: bool) -> dict[str, float]:
-        """Of the mean over draws."""
-        return score_scores(*self._predict(split, places, noise=noise, dropout=dropout), self.noise_variance)
+    def score(self, split: Encoded, places: Sequence[int], *, noise: bool, dropout: bool) -> Scored:
+        """The mean over draws."""
+        draws, order = self._predict(split, places, noise=noise, dropout=dropout)
+        targets = split.targets[order]
+        examples = {"place": order, "target": targets, "mean": draws.double().mean(dim=0)}
+        examples |= {"variance": draws.double().var(dim=0)} if len(draws) > 1 else {}
+        return Scored(score_scores(draws, targets, self.noise_variance), examples)
 
     def _predict(self, split: Encoded, places: Sequence[int], *, noise: bool, dropout: bool) -> tuple[Tensor, Tensor]:
-        """(K, N) predicted scores, shortest examples first, and (N) the right ones."""
+        """(K, N) predicted scores, shortest examples first, and (N) their places."""
         parts, order = [], []
         for number, chosen in enumerate(split.by_length(self.settings.batch_size, places)):
             inputs = split.batch(chosen)
@@ -151,4 +189,4 @@ class ScoreEvaluator:
                 self.model, inputs, draws=self.settings.draws, noise=noise, dropout=dropout, seed=number
             )  # (K, n, 1)
             parts.append(drawn.squeeze(-1))
-        return torch.cat(parts, dim=1), split.targets[torch.tensor(order)]
+        return torch.cat(parts, dim=1), torch.tensor(order)

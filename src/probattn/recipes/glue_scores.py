@@ -21,14 +21,21 @@ from probattn.metrics.optional import import_for_eval
 from probattn.metrics.uncertainty import p_value_of_top_two
 from probattn.predict import Prediction
 
-__all__ = ["CERTAIN_BELOW", "LARGE_ERROR", "ROUNDING", "class_scores", "log_probabilities", "score_scores"]
+__all__ = [
+    "CERTAIN_BELOW",
+    "LARGE_ERROR",
+    "class_scores",
+    "information_scores",
+    "log_probabilities",
+    "score_scores",
+]
 
 CERTAIN_BELOW = 0.05
 """A prediction is certain where the p-value of its two best classes is smaller."""
 LARGE_ERROR = 1.0
 """A predicted score is wrong where it is off by more points."""
-ROUNDING = 1e-6
-"""Draws whose spread is not larger are equal."""
+_SAME_SCORES = 1e-6  # variance of predicted scores: draws whose spread is not larger are equal
+_SAME_CLASSES = 1e-10  # the same in nats of mutual information, which float32 logits round at about 1e-11
 
 
 def log_probabilities(prediction: Prediction) -> Tensor:
@@ -36,16 +43,23 @@ def log_probabilities(prediction: Prediction) -> Tensor:
     return prediction.probabilities.clamp(min=torch.finfo(torch.float64).tiny).log()
 
 
-def class_scores(prediction: Prediction, labels: Tensor, temperature: float | None = None) -> dict[str, float]:
+def class_scores(
+    prediction: Prediction,
+    labels: Tensor,
+    temperature: float | None = None,
+    *,
+    certain_entropy: float | None = None,
+) -> dict[str, float]:
     """Of predicted classes.
 
     PAvPU is that of the paper (two-sample test) and, "paired", that of its code; both with the accuracy of these
-    predictions.
+    predictions. They need draws. "entropy_pavpu" needs none: certain is what has a lower entropy than others had.
 
     Args:
         prediction: Of N examples.
         labels: (N) int64.
         temperature: Fitted on other examples; adds likelihood and calibration after scaling.
+        certain_entropy: Predictions with a lower entropy are certain; adds "entropy_pavpu".
     """
     is_wrong = prediction.labels != labels
     log_probs = log_probabilities(prediction)
@@ -70,20 +84,32 @@ def class_scores(prediction: Prediction, labels: Tensor, temperature: float | No
             "scaled_nll": mean_nll(scaled, labels),
             "scaled_ece": expected_calibration_error(scaled.exp(), labels),
         }
+    if certain_entropy is not None:
+        is_certain = prediction.predictive_entropy < certain_entropy
+        numbers["entropy_pavpu"] = pavpu(~is_wrong, is_certain).value
     return numbers | (_of_draws(prediction, is_wrong) if prediction.num_draws > 1 else {})
 
 
 def _of_draws(prediction: Prediction, is_wrong: Tensor) -> dict[str, float]:
-    information = prediction.mutual_information
     paired = p_value_of_top_two(prediction.top_two, paired=True)
-    numbers = {
-        "mutual_information": float(information.mean()),
+    return {
         "pavpu": pavpu(~is_wrong, prediction.p_value < CERTAIN_BELOW).value,
         "paired_pavpu": pavpu(~is_wrong, paired < CERTAIN_BELOW).value,
+        **information_scores(prediction.mutual_information, is_wrong),
     }
-    if float(information.max()) > ROUNDING:  # else the draws are equal, and their order is one of rounding errors
-        numbers["mutual_information_auroc"] = error_detection(information, is_wrong).auroc
-    return numbers
+
+
+def information_scores(information: Tensor, is_wrong: Tensor) -> dict[str, float]:
+    """Of the mutual information (N) of prediction and draw: its mean, and how well it finds wrong predictions (N)."""
+    numbers = {"mutual_information": float(information.mean())}
+    if float(information.max()) <= _SAME_CLASSES:  # the draws are equal, and their order is one of rounding errors
+        return numbers
+    found = error_detection(information, is_wrong)
+    return numbers | {
+        "mutual_information_auroc": found.auroc,
+        "mutual_information_aupr": found.aupr,
+        "mutual_information_risk_area": risk_coverage(information, is_wrong).area,
+    }
 
 
 def score_scores(draws: Tensor, targets: Tensor, noise_variance: float) -> dict[str, float]:
@@ -110,7 +136,7 @@ def score_scores(draws: Tensor, targets: Tensor, noise_variance: float) -> dict[
         "mse": float(errors.square().mean()),
         "nll": float(nll.mean()),
     }
-    if float(spread.max()) > ROUNDING:
+    if float(spread.max()) > _SAME_SCORES:
         is_wrong = errors.abs() > LARGE_ERROR
         found = error_detection(spread, is_wrong)
         numbers |= {

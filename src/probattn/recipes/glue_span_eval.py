@@ -16,7 +16,8 @@ from probattn.metrics import error_detection, pavpu, risk_coverage
 from probattn.metrics.optional import import_for_eval
 from probattn.metrics.uncertainty import p_value_of_top_two
 from probattn.predict import draw_outputs
-from probattn.recipes.glue_scores import CERTAIN_BELOW, ROUNDING
+from probattn.recipes.glue_eval import Scored
+from probattn.recipes.glue_scores import CERTAIN_BELOW, information_scores
 from probattn.recipes.glue_settings import EvaluationSettings
 from probattn.recipes.glue_spans import SpanPrediction, answer
 from probattn.recipes.glue_windows import Asked
@@ -40,13 +41,14 @@ class SpanEvaluator:
 
     def calibrate(self, valid: Asked) -> dict[str, float]:
         """The numbers of the validation set."""
-        return self.numbers(valid, range(len(valid)), noise=False, dropout=False)
+        return dict(self.score(valid, range(len(valid)), noise=False, dropout=False).numbers)
 
-    def numbers(self, split: Asked, places: Sequence[int], *, noise: bool, dropout: bool) -> dict[str, float]:
+    def score(self, split: Asked, places: Sequence[int], *, noise: bool, dropout: bool) -> Scored:
         """Of the questions at these places."""
         predictions: list[SpanPrediction] = []
         questions: list[Question] = []
         texts: list[str] = []
+        order: list[int] = []
         for number, (chosen, rows) in enumerate(split.batches(self.settings.batch_size, places)):
             drawn = draw_outputs(
                 self.model,
@@ -63,10 +65,20 @@ class SpanEvaluator:
                 logits = [logit[:, : len(split.encoded.tokens[row])] for row, logit in some]  # without padding
                 one = answer(logits, split.windows[place], split.golds[place])
                 question, passage = split.questions[place], split.passages[place]
+                order.append(place)
                 predictions.append(one)
                 questions.append(question)
                 texts.append(question.context[passage.starts[one.span[0]] : passage.stops[one.span[1]]])
-        return span_scores(predictions, texts, questions)
+        kept = {
+            "place": torch.tensor(order),
+            "exact_match": torch.tensor(
+                [exact_match_and_f1(text, one)[0] for text, one in zip(texts, questions, strict=True)]
+            ),
+            "confidence": torch.tensor([one.confidence for one in predictions]),
+            "entropy": torch.tensor([one.entropy for one in predictions]),
+            "mutual_information": torch.tensor([one.mutual_information for one in predictions]),
+        }
+        return Scored(span_scores(predictions, texts, questions), kept)
 
 
 def exact_match_and_f1(text: str, question: Question) -> tuple[float, float]:
@@ -126,11 +138,9 @@ def span_scores(
 def _of_draws(predictions: Sequence[SpanPrediction], is_wrong: Tensor) -> dict[str, float]:
     information = torch.tensor([one.mutual_information for one in predictions], dtype=torch.float64)
     tops = torch.stack([one.top_two for one in predictions], dim=1)  # (K, N, 2)
-    numbers = {"mutual_information": float(information.mean())}
+    numbers = information_scores(information, is_wrong)
     for name, is_paired in (("pavpu", False), ("paired_pavpu", True)):
         numbers[name] = pavpu(~is_wrong, p_value_of_top_two(tops, paired=is_paired) < CERTAIN_BELOW).value
-    if float(information.max()) > ROUNDING:  # else the draws are equal, and their order is one of rounding errors
-        numbers["mutual_information_auroc"] = error_detection(information, is_wrong).auroc
     return numbers
 
 

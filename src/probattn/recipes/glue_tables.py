@@ -41,7 +41,8 @@ _PERCENT = frozenset(
         "spread_auroc",
     }
     | {"confidence_aupr", "entropy_aupr", "spread_aupr"}
-    | {"confidence_auroc", "mutual_information_auroc", "pavpu", "paired_pavpu", "risk_area"}
+    | {"confidence_auroc", "entropy_pavpu", "pavpu", "paired_pavpu", "risk_area"}
+    | {"mutual_information_auroc", "mutual_information_aupr", "mutual_information_risk_area"}
 )
 _TITLES = {
     "accuracy": "accuracy",
@@ -61,11 +62,14 @@ _TITLES = {
     "entropy_auroc": "AUROC entropy",
     "entropy_aupr": "AUPR entropy",
     "mutual_information_auroc": "AUROC MI",
+    "mutual_information_aupr": "AUPR MI",
     "spread_auroc": "AUROC spread",
     "spread_aupr": "AUPR spread",
     "risk_area": "risk area",
+    "mutual_information_risk_area": "risk area MI",
     "mutual_information": "mutual inf.",
     "spread": "spread",
+    "entropy_pavpu": "PAvPU entropy",
     "pavpu": "PAvPU .05",
     "paired_pavpu": "paired PAvPU .05",
 }
@@ -149,9 +153,14 @@ def kl_table(results: Sequence[RowResult]) -> Table:
 
 def _cells(results: Sequence[RowResult], row: str, prefix: str, names: Sequence[str]) -> list[str]:
     cells = []
+    num_seeds = sum(result.row == row for result in results)
     for name in names:
         summary = summarise(results, f"{prefix}/{name}").get(row)
-        cells.append("-" if summary is None else _cell(summary, 100.0 if name in _PERCENT else 1.0))
+        if summary is None:
+            cells.append("-")
+            continue
+        missing = f" ({summary.count} of {num_seeds})" if summary.count < num_seeds else ""
+        cells.append(_cell(summary, 100.0 if name in _PERCENT else 1.0) + missing)
     return cells
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from probattn.core.checks import NonFiniteError
 from probattn.integrations.transformers import set_kl_step
 from probattn.recipes.glue_batches import Encoded
 from probattn.recipes.glue_settings import GlueSettings
@@ -58,8 +59,12 @@ class GlueTraining:
             set_kl_step(self.model, self.step)
         inputs = {**self.train.batch(places), **self.train.labels(places)}
         is_half = self.settings.optimiser.precision == "bf16"
-        with torch.autocast(inputs["input_ids"].device.type, torch.bfloat16, enabled=is_half):
-            outputs = self.model(**inputs)
+        try:
+            with torch.autocast(inputs["input_ids"].device.type, torch.bfloat16, enabled=is_half):
+                outputs = self.model(**inputs)
+        except NonFiniteError as error:  # the library looks at its scores and KLs
+            self._diverge(str(error), error)
+            return
         loss: Tensor = outputs.loss
         if self.has_kl:
             weight = float(self.settings.attention.kl_weight(self.step))
@@ -67,13 +72,12 @@ class GlueTraining:
             if self.step % self.settings.evaluation.gradient_every == 0 and math.isfinite(float(loss.detach())):
                 self.gradients.append(self._kl_gradient(outputs))
         if self.step % 10 == 0:
-            cost = float(outputs.kl_cost.detach()) if self.has_kl else 0.0
-            self.curve.append((self.step, float(loss.detach()) - cost))
+            self.curve.append((self.step, float(outputs.get("task_loss", loss).detach())))
         self.optimizer.zero_grad()
         loss.backward()
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.optimiser.max_norm)
         if not (math.isfinite(float(loss.detach())) and math.isfinite(float(norm))):
-            self._diverge(float(loss.detach()), float(norm))
+            self._diverge(f"loss {float(loss.detach())} and gradient norm {float(norm)}")
             return
         self.optimizer.step()
         self.schedule.step()
@@ -101,7 +105,7 @@ class GlueTraining:
         shared = [one for name, one in self.model.named_parameters() if ".stochastic." not in name]
         parts = [
             torch.autograd.grad(part, shared, retain_graph=True, allow_unused=True)
-            for part in (outputs.kl_cost, outputs.loss - outputs.kl_cost)
+            for part in (outputs.kl_cost, outputs.task_loss)
         ]
         pairs = [(cost, lik) for cost, lik in zip(*parts, strict=True) if cost is not None and lik is not None]
         norms = [
@@ -109,12 +113,12 @@ class GlueTraining:
         ]
         return norms[0] / norms[1] if norms and norms[1] > 0.0 else math.inf
 
-    def _diverge(self, loss: float, norm: float) -> None:
+    def _diverge(self, what: str, cause: Exception | None = None) -> None:
         if self.settings.optimiser.on_divergence == "raise":
             raise ValueError(
-                f"{self.settings.row}, seed {self.settings.seed}: loss {loss} and gradient norm {norm} in update "
-                f"{self.step}. Use the anchor 'softmax', or a smaller learning rate or KL weight"
-            )
+                f"{self.settings.row}, seed {self.settings.seed}: {what} in update {self.step}. Use the anchor "
+                "'softmax', or a smaller learning rate or KL weight"
+            ) from cause
         self.diverged_at = self.step
 
 

@@ -1,4 +1,4 @@
-"""Outputs of `transformers` models with two entries more.
+"""Outputs of `transformers` models with up to three entries more.
 
 An output is a dataclass, and data parallelism takes it apart and builds it again by its fields. So an entry that is no
 field is lost or refused, and each class of outputs needs a subclass that has it.
@@ -26,7 +26,7 @@ def prepare_outputs(model: PreTrainedModel) -> None:
 
 
 def add_kl(outputs: ModelOutput, kl: Tensor, cost: Tensor, *, adds_to_loss: bool) -> ModelOutput:
-    """The same output with the entries `kl` and `kl_cost`.
+    """The same output with the entries `kl` and `kl_cost`, and with `task_loss` where the cost is added to a loss.
 
     Args:
         outputs: Of the model.
@@ -37,6 +37,7 @@ def add_kl(outputs: ModelOutput, kl: Tensor, cost: Tensor, *, adds_to_loss: bool
     names = [item.name for item in fields(outputs)]  # type: ignore[arg-type]  # all outputs are dataclasses
     values = {name: outputs[name] for name in outputs if name in names}
     if adds_to_loss and values.get("loss") is not None:
+        values["task_loss"] = values["loss"]  # a large cost swallows it in the sum
         values["loss"] = values["loss"] + cost
     extended: ModelOutput = _with_kl(type(outputs))(**values, kl=kl, kl_cost=cost)
     return extended
@@ -44,6 +45,6 @@ def add_kl(outputs: ModelOutput, kl: Tensor, cost: Tensor, *, adds_to_loss: bool
 
 def _with_kl(kind: type[ModelOutput]) -> type[ModelOutput]:
     if kind not in _extended:
-        entries = [(name, Tensor | None, field(default=None)) for name in ("kl", "kl_cost")]
+        entries = [(name, Tensor | None, field(default=None)) for name in ("kl", "kl_cost", "task_loss")]
         _extended[kind] = make_dataclass(kind.__name__, entries, bases=(kind,), namespace={"__doc__": kind.__doc__})
     return _extended[kind]
