@@ -88,3 +88,19 @@ def test_costs_are_compared_with_those_of_table_8() -> None:
 def test_soft_attention_has_something_to_reach(bleu: float, expected: str) -> None:
     assert found([result("soft", 0, bleu=bleu)], least_bleu=37.0)["BLEU of soft at least 37"][-1] == expected
     assert not found([result("soft", 0, bleu=bleu)])
+
+
+def test_numbers_stand_on_the_seeds_in_common() -> None:
+    """A copy of soft attention's first seed is neither better nor worse, whatever its other seeds are."""
+    entropies = {"hard-enum": 0.4, "variational-enum": 0.7, "marginal": 0.8, "relaxed-dirichlet": 2.4}
+    results = [result("soft", seed, ppl=6.0 - seed, entropy=entropy) for seed, entropy in enumerate((1.3, 0.5, 0.1))]
+    results += [result(row, 0, ppl=6.0, entropy=entropy) for row, entropy in entropies.items()]
+    cells = next(line for line in published_table(results, {}).splitlines() if line.startswith("| hard-enum"))
+    assert cells.split("|")[4].strip() == "1.00"
+    assert found(results)[f"entropy: {' < '.join(ENTROPY_ORDER)}"][1] == "0.40, 0.70, 0.80, 1.30, 2.40"
+
+
+def test_a_row_without_a_finite_perplexity_is_left_out() -> None:
+    results = [result("soft", 0), result("hard-enum", 0, ppl=float("inf"))]
+    assert not any("perplexity" in claim for claim in found(results))
+    assert " inf |" in published_table(results, {})

@@ -169,6 +169,7 @@ def _facts(settings: TranslationSettings, result: TrainResult) -> dict[str, Any]
         "corpus": settings.corpus.name,
         "updates": result.updates,
         "epochs": result.epochs,
+        "stages": [stage.name for stage in settings.stages],
         "best_checkpoint": result.best.name,
     }
 

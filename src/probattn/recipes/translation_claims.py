@@ -10,8 +10,9 @@ import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from statistics import fmean
 
-from probattn.recipes.paired import Below, shared_means, verdicts
+from probattn.recipes.paired import Below, by_seed, shared_means, verdicts
 from probattn.recipes.report import as_markdown
 from probattn.recipes.results import RowResult, Summary, summarise
 
@@ -83,7 +84,7 @@ def published_table(results: Sequence[RowResult], step_ratios: Mapping[str, floa
                 row,
                 str(ppl.count),
                 _spread(ppl),
-                _ratio(ppl.mean, ours["ppl"].get("soft")),
+                _to_soft(results, row),
                 _number(paper.ppl),
                 "-" if paper.ppl is None else f"{paper.ppl / SOFT_PPL:.2f}",
                 _spread(ours["bleu"][row]),
@@ -130,15 +131,13 @@ def claim_lines(
 
 
 def _ppl_claims(results: Sequence[RowResult]) -> list[list[str]]:
-    ppl = summarise(results, "ppl")
-    soft = ppl.get("soft")
     published = {row: (DENG[row].ppl or math.nan) / SOFT_PPL for row in DENG}
     low, high = (round(pick(published[row] for row in LATENT), 2) for pick in (min, max))
     claims = {row: Below(row, "soft") if row in LATENT else Below("soft", row) for row in DENG if row != "soft"}
     judged = verdicts(results, "ppl", list(claims.values()))
     lines = []
     for row in (*LATENT, "hard-enum", "hard-sample", "relaxed-dirichlet"):
-        if soft is None or row not in ppl:
+        if claims[row] not in judged:
             continue
         ours, plain = shared_means(results, "ppl", row, "soft")
         ratio = ours / plain
@@ -157,7 +156,6 @@ def _ppl_claims(results: Sequence[RowResult]) -> list[list[str]]:
 
 def _entropy_claims(results: Sequence[RowResult]) -> list[list[str]]:
     """Every two neighbours in the order, and the order as a whole where all of it is there."""
-    entropy = summarise(results, "entropy")
     judged = verdicts(results, "entropy", [Below(low, high) for low, high in pairwise(ENTROPY_ORDER)])
     lines = [
         [
@@ -173,11 +171,18 @@ def _entropy_claims(results: Sequence[RowResult]) -> list[list[str]]:
             [
                 f"entropy: {' < '.join(ENTROPY_ORDER)}",
                 " < ".join(_number(DENG[row].entropy) for row in ENTROPY_ORDER),
-                ", ".join(f"{entropy[row].mean:.2f}" for row in ENTROPY_ORDER),
+                _common_means(results, "entropy", ENTROPY_ORDER),
                 _whole_order(judged),
             ]
         )
     return lines
+
+
+def _common_means(results: Sequence[RowResult], metric: str, rows: Sequence[str]) -> str:
+    """Means of rows over the seeds that all of them have, "-" where there is none."""
+    values = [by_seed(results, metric, row) for row in rows]
+    shared = set.intersection(*(set(one) for one in values))
+    return ", ".join(f"{fmean(one[seed] for seed in shared):.2f}" for one in values) if shared else "-"
 
 
 def _whole_order(judged: Mapping[Below, str]) -> str:
@@ -220,8 +225,11 @@ def _cost_claims(results: Sequence[RowResult], step_ratios: Mapping[str, float])
     return lines
 
 
-def _ratio(value: float, reference: Summary | None) -> str:
-    return "-" if reference is None else f"{value / reference.mean:.2f}"
+def _to_soft(results: Sequence[RowResult], row: str) -> str:
+    """Perplexity over soft attention's, of the seeds that both have."""
+    if not by_seed(results, "ppl", row) or not by_seed(results, "ppl", "soft"):
+        return "-"
+    return f"{operator.truediv(*shared_means(results, 'ppl', row, 'soft')):.2f}"
 
 
 def _spread(summary: Summary) -> str:

@@ -19,14 +19,14 @@ from probattn.core import (
     Pathwise,
     ScoreFunction,
 )
-from probattn.distributions import Categorical, GumbelSoftmax
+from probattn.distributions import Categorical
 from probattn.metrics import alignment_error_rate, elbo_ppl, iw_ppl, predictive_ppl
 from probattn.metrics.bleu import bleu, chrf
 from probattn.models.seq2seq import Seq2Seq
 from probattn.nn import FromScores, InferenceNetwork
 from probattn.recipes.translation_alignment import Aligner, alignment_weights, available_aligners, word_links
 from probattn.recipes.translation_data import Corpus
-from probattn.recipes.translation_run import batches_of, run
+from probattn.recipes.translation_run import batches_of, choosing, run
 from probattn.recipes.translation_search import DecodingSettings, search
 from probattn.training.randomness import EVALUATION, seeded
 
@@ -164,35 +164,35 @@ def predictive_metrics(model: Seq2Seq, corpus: Corpus, split: str, *, estimator:
 
 
 def elbo_metrics(model: Seq2Seq, corpus: Corpus, split: str, *, train_estimator: Estimator) -> dict[str, float]:
-    """Perplexity by the ELBO and the KL; exact over q where q is categorical; nothing where there is no bound.
+    """Perplexity by the ELBO and the KL; exact over q where q is categorical.
 
-    Gumbel-softmax has none: its likelihood is that of relaxed draws, its KL that of the choice behind them.
+    Gumbel-softmax is evaluated with the choice behind its relaxed draws: their own likelihood has no bound.
     """
-    posterior = model.weights.prior if model.weights.posterior is None else model.weights.posterior
-    family = posterior.family if isinstance(posterior, FromScores | InferenceNetwork) else None
-    if isinstance(family, GumbelSoftmax):
-        return {}
-    is_enumerable = isinstance(family, Categorical) and not isinstance(train_estimator, Mean)
-    estimator = Enumerate() if is_enumerable else train_estimator
-    tally = lower_bound(model, corpus, split, estimator=estimator, bound=Elbo())
+    with choosing(model):
+        posterior = model.weights.prior if model.weights.posterior is None else model.weights.posterior
+        family = posterior.family if isinstance(posterior, FromScores | InferenceNetwork) else None
+        is_enumerable = isinstance(family, Categorical) and not isinstance(train_estimator, Mean)
+        estimator = Enumerate() if is_enumerable else train_estimator
+        tally = lower_bound(model, corpus, split, estimator=estimator, bound=Elbo())
     return {"elbo_ppl": elbo_ppl(tally.nats, tally.tokens), "kl_per_token": tally.kl / tally.tokens}
 
 
 def importance_weighted_ppl(model: Seq2Seq, corpus: Corpus, split: str) -> float | None:
     """Perplexity from draws of the inference network, an upper bound in expectation that falls with their number.
 
-    None where q and p are of different kinds, so that no ratio of their densities exists (Gumbel-softmax).
+    None where q and p are of different kinds, so that no ratio of their densities exists.
     """
-    prior, posterior = model.weights.prior, model.weights.posterior
-    if not (isinstance(prior, FromScores) and isinstance(posterior, InferenceNetwork)):
-        return None
-    if type(prior.family) is not type(posterior.family):
-        return None
-    is_hard = isinstance(prior.family, Categorical)
-    count = NUM_IMPORTANCE_SAMPLES
-    estimator: Estimator = ScoreFunction(count, NoBaseline()) if is_hard else Pathwise(count)
-    tally = lower_bound(model, corpus, split, estimator=estimator, bound=ImportanceWeighted())
-    return iw_ppl(tally.nats, tally.tokens)
+    with choosing(model):
+        prior, posterior = model.weights.prior, model.weights.posterior
+        if not (isinstance(prior, FromScores) and isinstance(posterior, InferenceNetwork)):
+            return None
+        if type(prior.family) is not type(posterior.family):
+            return None
+        is_hard = isinstance(prior.family, Categorical)
+        count = NUM_IMPORTANCE_SAMPLES
+        estimator: Estimator = ScoreFunction(count, NoBaseline()) if is_hard else Pathwise(count)
+        tally = lower_bound(model, corpus, split, estimator=estimator, bound=ImportanceWeighted())
+        return iw_ppl(tally.nats, tally.tokens)
 
 
 def translation_metrics(

@@ -79,7 +79,8 @@ def write_report(task: str, results: Sequence[RowResult], output: Path) -> str:
     lead = (
         f"Corpus {facts['corpus']}, {facts['epochs']} epochs ({facts['updates']} updates) for every row, "
         f"{'seed' if len(seeds) == 1 else 'seeds'} {numbers}. The same network, text, updates and learning rate for "
-        "all rows; rows differ in site, estimator and bound."
+        "all rows; rows differ in site, estimator and bound. In rows that are trained in stages (relaxed) the schedule "
+        "of the learning rate starts anew with each stage."
     )
     first_seed = [result for result in results if result.seed == seeds[0]]
     note = f"BLEU {facts['signature']}; KL {facts['kl_reduction']}."

@@ -1,11 +1,14 @@
 """A translation model on batches of text."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 from probattn.core import Bound, Estimator, Evaluation
 from probattn.data.batches import EncodedText, TranslationBatch
 from probattn.data.subwords import Subwords
+from probattn.distributions import Categorical, GumbelSoftmax
 from probattn.models.seq2seq import Seq2Seq
+from probattn.nn import InferenceNetwork
 
 
 def batches_of(text: EncodedText, subwords: Subwords, *, max_sentences: int = 64) -> Iterator[TranslationBatch]:
@@ -30,3 +33,18 @@ def run(
         bound=bound,
         use_posterior=use_posterior,
     )
+
+
+@contextmanager
+def choosing(model: Seq2Seq) -> Iterator[None]:
+    """Inside, a Gumbel-softmax posterior is the categorical choice that its draws relax; others stay as they are."""
+    posterior = model.weights.posterior
+    if not (isinstance(posterior, InferenceNetwork) and isinstance(posterior.family, GumbelSoftmax)):
+        yield
+        return
+    relaxed = posterior.family
+    posterior.family = Categorical()
+    try:
+        yield
+    finally:
+        posterior.family = relaxed
