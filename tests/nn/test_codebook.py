@@ -38,12 +38,38 @@ def test_update_is_the_moving_average_by_hand() -> None:
     book.codes.copy_(torch.tensor([[0.0], [10.0]]))
     book.counts.copy_(torch.tensor([2.0, 1.0]))
     book.sums.copy_(torch.tensor([[0.0], [10.0]]))
+    book.num_updates.fill_(1000.0)
     book.update_(torch.tensor([[1.0], [3.0], [12.0]]), torch.tensor([0, 0, 1]), seed=SEED)
     counts = torch.tensor([0.9 * 2 + 0.1 * 2, 0.9 * 1 + 0.1 * 1])
     sums = torch.tensor([[0.9 * 0 + 0.1 * 4], [0.9 * 10 + 0.1 * 12]])
     torch.testing.assert_close(book.counts, counts)
     torch.testing.assert_close(book.codes, sums / counts.unsqueeze(-1))
-    assert float(book.num_updates) == 1.0
+    assert float(book.num_updates) == 1001.0
+
+
+def test_the_first_updates_forget_faster() -> None:
+    """(1 + n) / (10 + n) of the past is kept, so codes stay with an encoder that moves away at once."""
+    book = Codebook(1, 1, decay=0.99, revive_below=0.0)
+    book.counts.fill_(1.0)
+    book.codes.fill_(0.0)
+    book.sums.fill_(0.0)
+    kept = 1.0
+    for count in range(3):
+        book.update_(torch.tensor([[1.0]]), torch.tensor([0]), seed=SEED)
+        kept *= (1 + count) / (10 + count)
+        assert float(book.codes) == pytest.approx(1.0 - kept, rel=1e-5)
+
+
+def test_codes_are_not_left_behind_by_an_encoder_that_begins_to_learn() -> None:
+    vectors = 0.05 * torch.randn(400, 8, generator=torch.Generator().manual_seed(0))  # of an untrained encoder
+    book = Codebook(32, 8)
+    book.start_(vectors, seed=SEED)
+    direction = torch.full((8,), 1.0)
+    for step in range(60):  # all vectors move alike
+        moved = vectors + 0.005 * (step + 1) * direction
+        index = torch.cdist(moved, book.codes).argmin(dim=-1)
+        book.update_(moved, index, seed=SEED + step)
+    assert len(index.unique()) > 16
 
 
 def test_codes_follow_a_moving_encoder() -> None:

@@ -191,7 +191,7 @@ def test_bursts_have_the_updates_of_other_rows_and_are_counted_apart(tmp_path: P
     assert [update for update, _ in found["vae"].curves["train_kl"]] == [*range(20, 121, 20), 130]
     first = found["vae"].curves["train_reconstruction"]
     assert first[0][1] > first[-1][1] > 0.0
-    assert found["vae"].facts["importance"] == "10 draws, the first 4 test sentences"
+    assert found["vae"].facts["importance"] == "10 draws, 4 test sentences from all over the split"
 
 
 def test_codes_in_use_are_counted_at_every_validation() -> None:

@@ -24,7 +24,9 @@ class Codebook(Conditional):
     Args:
         num_codes: C.
         dim: D.
-        decay: Of the moving averages (DAVAM: 0.99).
+        decay: Of the moving averages (DAVAM: 0.99). The first updates forget faster, (1 + n) / (10 + n) of the past
+            after n of them: an encoder that has just begun to learn moves all its vectors, and would leave the codes
+            behind.
         revive_below: A code whose average count, in vectors of a batch, is below it is put onto a vector of the
             batch, its count starting at 1; 0 for never.
 
@@ -107,8 +109,9 @@ class Codebook(Conditional):
         vectors = vectors.detach().to(self.codes)
         chosen = torch.bincount(index, minlength=len(self.codes)).to(self.counts)
         total = torch.zeros_like(self.sums).index_add_(0, index, vectors)
-        self.counts.lerp_(chosen, 1.0 - self.decay)
-        self.sums.lerp_(total, 1.0 - self.decay)
+        decay = torch.clamp((1.0 + self.num_updates) / (10.0 + self.num_updates), max=self.decay)
+        self.counts.lerp_(chosen, 1.0 - decay)
+        self.sums.lerp_(total, 1.0 - decay)
         is_alive = self.counts >= max(self.revive_below, torch.finfo(self.counts.dtype).tiny)
         self.codes.copy_(torch.where(is_alive.unsqueeze(-1), self.sums / self.counts.unsqueeze(-1), self.codes))
         self.num_updates.add_(1.0)

@@ -113,7 +113,8 @@ STUDIES = (
         "text_ptb",
         "text_vae",
         [
-            ("lstm-lm vae gavam davam-512 vae-pretraining-fbp davam-128", 1),
+            ("lstm-lm", 2),  # the second one judges the fluency of the first
+            ("vae gavam davam-512 vae-pretraining-fbp davam-128", 1),
             ("vae-anneal vae-cyclic vae-aggressive vae-fbp vae-attn davam-q", 1),
         ],
         scale="ptb",
@@ -127,7 +128,7 @@ STUDIES = (
     Study(
         "text_yahoo",
         "text_vae",
-        [("lstm-lm vae-pretraining-fbp vae-attn gavam davam-512", 1)],
+        [("lstm-lm", 2), ("vae-pretraining-fbp vae-attn gavam davam-512", 1)],
         scale="yahoo",
     ),
     Study(

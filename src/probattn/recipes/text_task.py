@@ -102,7 +102,14 @@ class TextTask:
             logs |= {"log_lik": (total, tokens), "reconstruction": (-total, sentences)}
         loss, cost = terms.loss.sum() / sentences, terms.cost.sum() / sentences
         parts = {"likelihood": loss - cost, "kl": cost} if is_decoded and float(cost.detach()) != 0.0 else {}
-        return StepOutput(loss=loss, weight=float(sentences), logs=logs, parts=parts, carry=(read, stage.name, update))
+        return StepOutput(
+            loss=loss,
+            weight=float(sentences),
+            logs=logs,
+            parts=parts,
+            carry=(read, stage.name, update),
+            unit_length=tokens / sentences,
+        )
 
     def after_update(self, batch: Tensor, output: StepOutput) -> None:
         """Move the codebook, in stages that train the encoder it follows."""

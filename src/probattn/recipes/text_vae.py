@@ -68,7 +68,7 @@ def outside_bursts(shares: Sequence[tuple[int, float]], *, updates: int) -> floa
 
 def _facts(settings: TextSettings, result: TrainResult) -> dict[str, Any]:
     sampling, has_weights = settings.sampling, settings.latent is not None and settings.latent.posterior != "codes"
-    importance = f"{sampling.num_importance} draws, the first {sampling.num_weighted} test sentences"
+    importance = f"{sampling.num_importance} draws, {sampling.num_weighted} test sentences from all over the split"
     return {
         **({"importance": importance} if has_weights else {}),
         "bound": "Elbo",

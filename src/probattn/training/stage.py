@@ -26,7 +26,7 @@ class UpdateRule(Protocol):
         ...
 
     def after_update(self, loss: float) -> None:
-        """Hears the loss (mean over ranks) that the step was taken on."""
+        """Hears the loss (mean over ranks, divided by `StepOutput.unit_length`) that the step was taken on."""
         ...
 
     def after_validation(self, metrics: Mapping[str, float]) -> None:

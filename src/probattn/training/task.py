@@ -24,6 +24,8 @@ class StepOutput:
         parts: Scalars whose gradients are compared: "likelihood" and "kl", as they stand in the loss. Only used to
             log the effective KL gradient.
         carry: Anything that `after_update` needs, such as the model's evaluation.
+        unit_length: What the loss of a unit grows with, in the mean: words, where units are sentences. The stage's
+            update rule sees the loss divided by it, so that it can compare batches.
     """
 
     loss: Tensor
@@ -31,6 +33,7 @@ class StepOutput:
     logs: Mapping[str, tuple[Tensor | float, float]] = field(default_factory=dict)
     parts: Mapping[str, Tensor] = field(default_factory=dict)
     carry: object = None
+    unit_length: float = 1.0
 
 
 class Task(Protocol):

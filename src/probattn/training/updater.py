@@ -120,7 +120,7 @@ class Updater:
         )
         versions = self._buffer_versions()
         passes = [self._run(group, place, loop.stage_update, sums) for place in range(len(group.batches))]
-        loss, agreed = self._share(passes, wishes())
+        loss, relative, agreed = self._share(passes, wishes())
         moved = self._moved_parameters()
         norm = get_total_norm([parameter.grad for parameter in moved if parameter.grad is not None])
         self._check(loss, float(norm), passes=passes, loop=loop)
@@ -132,7 +132,7 @@ class Updater:
         if isinstance(self.rule, HasLogs):
             for name, value in self.rule.logs().items():
                 sums.add(name, value, 1.0)
-        self.rule.after_update(loss)
+        self.rule.after_update(relative)
         sums.add("gradient_norm", float(norm), 1.0)
         return agreed
 
@@ -173,20 +173,21 @@ class Updater:
             ) from error
         return loss
 
-    def _share(self, passes: Sequence[_Pass], wishes: Sequence[float]) -> tuple[float, list[float]]:
-        """Turn the summed gradients into those of the mean loss; returns that loss and the agreed wishes.
+    def _share(self, passes: Sequence[_Pass], wishes: Sequence[float]) -> tuple[float, float, list[float]]:
+        """Turn the summed gradients into those of the mean loss; returns that loss, it by length, the agreed wishes.
 
         With weights w_i the gradient is sum_i w_i grad_i / sum_i w_i over all batches of all ranks.
         """
         counted = [entry.output for entry in passes if entry.is_counted]
         weights = sum(output.weight for output in counted)
         losses = sum(float(output.loss) * output.weight for output in counted)
-        weight, loss, *agreed = self._processes.sum([weights, losses, *wishes])
+        lengths = sum(output.weight * output.unit_length for output in counted)
+        weight, loss, length, *agreed = self._processes.sum([weights, losses, lengths, *wishes])
         if len(passes) > 1 or self._processes.num_ranks > 1:
             for parameter in self._parameters.values():
                 if parameter.grad is not None:
                     parameter.grad.mul_(self._processes.num_ranks / weight)
-        return loss / weight, agreed
+        return loss / weight, loss / length, agreed
 
     def _moved_parameters(self) -> list[nn.Parameter]:
         """What the update rule moves in this step; all other gradients are dropped."""
