@@ -30,7 +30,7 @@ BELOW_RECIPES = (*LAYERS, *TOOLS, "decoding", "inspector", "integrations")
 FACADE = "the façade"  # names imported from `probattn` itself
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     **{layer: LAYERS[:depth] for depth, layer in enumerate(LAYERS)},
-    **dict.fromkeys(TOOLS, ("core.records",)),
+    **dict.fromkeys(TOOLS, ("core.records", "core.arguments")),  # plain data, and checks of plain arguments
     "training": ("core",),  # a stage carries a bound, estimators and schedules to the task
     "decoding": ("core",),
     "inspector": ("core.records", "viz"),

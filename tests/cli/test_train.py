@@ -54,3 +54,13 @@ def test_nothing_is_repeated_where_nothing_failed(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="no update of that run failed"):
         cli.main([*words_of(tmp_path), "--replay"])
     assert not (tmp_path / "run").exists()
+
+
+def test_scales_have_folders_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that the same row at another scale neither fails on the first one's checkpoints nor replaces its model."""
+    monkeypatch.chdir(tmp_path)
+    small = ["graph.name=generated", "graph.num_nodes=120", "optimiser.max_epochs=1", "evaluation.draws=2"]
+    cli.main(["train", "gat/gat", *small])
+    cli.main(["train", "gat/gat", "--scale", "cora", *small])
+    for folder in ("runs/gat/gat-seed0", "runs/gat/cora/gat-seed0"):
+        assert (tmp_path / folder / "result.json").exists()

@@ -112,7 +112,7 @@ def test_other_content_is_refused(cache: Path) -> None:
 def test_missing_file_lists_three_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     message = (
         r"toy/a\.txt of Toy is not on this machine. Three ways: \(1\) set PROBATTN_DATA .*it is not set\); "
-        r"\(2\) download it from https://example.org/a.txt into .*cache with may_download=True "
+        r"\(2\) let it be downloaded from https://example.org/a.txt into .*cache with PROBATTN_DOWNLOAD=1 "
         r"\(terms: do as you like\); "
         r"\(3\) use the generated corpus in probattn\.data\.generated_deen"
     )
@@ -132,6 +132,13 @@ def test_download_goes_to_the_cache(address: str, cache: Path, name: str, ending
     assert path == cache / f"toy/a.txt{ending}"
     assert [entry.name for entry in path.parent.iterdir()] == [path.name]
     assert locate(corpus_file("https://example.org/unreachable")) == path  # the second time it is there
+
+
+def test_the_environment_may_allow_downloads(address: str, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(FileNotFoundError, match="PROBATTN_DOWNLOAD=1"):
+        locate(corpus_file(f"{address}/plain.txt"))
+    monkeypatch.setenv("PROBATTN_DOWNLOAD", "1")
+    assert locate(corpus_file(f"{address}/plain.txt")) == cache / "toy/a.txt"
 
 
 def test_download_from_a_file_address(tmp_path: Path, cache: Path) -> None:

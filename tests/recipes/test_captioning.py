@@ -159,7 +159,6 @@ def test_gold_attention_belongs_to_the_words() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"name": "files"}, "which needs both"),
         ({"name": "scenes", "features": Path("x")}, "go with corpus.name=files"),
         ({"name": "scenes", "max_words": 0}, "corpus.max_words must be at least 1, got 0"),
     ],
@@ -167,6 +166,8 @@ def test_gold_attention_belongs_to_the_words() -> None:
 def test_settings_are_checked(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         CorpusSettings(**changes)
+    with pytest.raises(ValueError, match="needs both corpus.features=FILE .* and corpus.captions=FILE"):
+        load_corpus(CorpusSettings(name="files", features=Path("x")))
 
 
 def test_files_are_divided_and_missing_features_are_named(tmp_path: Path) -> None:

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from probattn.recipes.hints import hint_for
+from probattn.recipes import recall
+from probattn.recipes.hints import hint_for, shortened
 from probattn.recipes.translation import RECIPE
 
 
@@ -36,3 +37,23 @@ def test_keys_of_a_file(content: str, suggestion: str | None, tmp_path: Path) ->
 
 def test_a_wrong_value_is_no_wrong_name() -> None:
     assert hint_for('Parser key "epochs":\n  Expected an int', ["epochs", "epoch"]) == ""
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "message"),
+    [
+        ("family", "probattn.Lognormall", "no attribute 'Lognormall'\nDid you mean 'probattn.Lognormal'?"),
+        ("family.init_args.sigmma", "3", "Option 'sigmma' is not accepted"),
+        ("family.init_args.concentration", "abc", "Expected a <class 'float'>, or Expected a dot import path"),
+    ],
+)
+def test_a_class_inside_of_classes_has_its_reason_alone(setting: str, value: str, message: str) -> None:
+    place = f"weights.init_args.posterior.init_args.{setting}"
+    with pytest.raises(SystemExit) as caught:
+        recall.RECIPE.load(recall.RECIPE.configs("bayesian-no-kl", None), {place: value})
+    assert message in str(caught.value) and "Union" not in str(caught.value)
+    assert str(caught.value).startswith("bayesian-no-kl.yaml: weights.posterior.family")
+
+
+def test_other_messages_stay_as_they_are() -> None:
+    assert shortened('Parser key "epochs":\n  Expected an int') == 'Parser key "epochs":\n  Expected an int'

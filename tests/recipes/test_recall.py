@@ -93,7 +93,9 @@ def test_compare_writes_table_and_report_and_resumes(tmp_path: Path, capsys: pyt
         (["train", "recall/soft", "learning_rate=fast"], "learning_rate"),
         (["train", "recall/soft", "updates"], "name=value"),
         (["train", "recall/soft", "--config", "absent.yaml"], "no such config file: absent.yaml"),
-        (["train", "recall/soft", "--scale", "huge"], "'recall' has no scale 'huge'"),
+        (["train", "recall/soft", "--scale", "huge"], "'recall' has no scales, got 'huge'"),
+        (["train", "recall/soft", "updates=0"], "updates must be at least 1, got 0"),
+        (["train", "recall/soft", "batch_size=-1"], "batch_size must be at least 1, got -1"),
     ],
 )
 def test_wrong_words_are_named(words: list[str], message: str) -> None:

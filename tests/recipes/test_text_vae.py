@@ -456,3 +456,5 @@ def test_settings_that_cannot_work_are_refused() -> None:
         load_corpus(CorpusSettings(name="generated"))
     with pytest.raises(ValueError, match="corpus.path goes with"):
         CorpusSettings(name="ptb", path=Path("a"))
+    with pytest.raises(ValueError, match="needs corpus.path=FILE"):
+        load_corpus(settings_of("vae", **{"corpus.name": "files"}).corpus)

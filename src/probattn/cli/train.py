@@ -10,7 +10,7 @@ from probattn.cli.command import RECIPES, Command, did_you_mean, settings_first,
 from probattn.kernels import settle
 from probattn.recipes.comparison import recipe_by_name
 from probattn.recipes.provenance import note_commit
-from probattn.recipes.recipe import Run
+from probattn.recipes.recipe import Recipe, Run
 from probattn.recipes.storage import write_atomically
 from probattn.training import is_main_process
 
@@ -43,7 +43,8 @@ def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("overrides", nargs="*", help="settings as name=value, e.g. updates=100 seed=3")
     parser.add_argument("--scale", default=None, help="size of network and data, where a recipe has several")
     parser.add_argument("--config", type=Path, nargs="*", default=[], help="further YAML files; later ones win")
-    parser.add_argument("--output", type=Path, default=None, help="folder of the run; runs/RECIPE/ROW-seed0 by default")
+    where = "runs/RECIPE/ROW-seed0 by default, runs/RECIPE/SCALE/ROW-seed0 with another scale than the default"
+    parser.add_argument("--output", type=Path, default=None, help=f"folder of the run; {where}")
     parser.add_argument(
         "--replay", action="store_true", help="repeat the update whose loss or gradient stopped this run, and stop"
     )
@@ -61,7 +62,7 @@ def _run(arguments: Namespace) -> None:
     if missing:
         raise SystemExit(f"no such config file: {', '.join(missing)}")
     settings, plain = recipe.load(configs, settings_of(arguments.overrides))
-    output = arguments.output or Path("runs") / name / f"{row}-seed{settings.seed}"
+    output = arguments.output or _folder(recipe, arguments.scale) / f"{row}-seed{settings.seed}"
     if arguments.replay and not (output / "failure").is_dir():
         raise SystemExit(f"--replay: there is no {output / 'failure'}, so no update of that run failed; see --output")
     if is_main_process() and not arguments.replay:
@@ -75,6 +76,12 @@ def _run(arguments: Namespace) -> None:
     if (output / "model").exists():
         use = f" (probattn {_USES[name].format(output)})" if name in _USES else ""
         print(f"Model:  {output / 'model'}{use}")
+
+
+def _folder(recipe: Recipe, scale: str | None) -> Path:
+    """Of the runs of a recipe; those of another scale than the default are not mixed with them."""
+    folder = Path("runs") / recipe.name
+    return folder if scale in (None, recipe.default_scale) else folder / str(scale)
 
 
 COMMAND = Command(

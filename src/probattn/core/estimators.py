@@ -19,6 +19,7 @@ from typing import Literal, cast
 import torch
 from torch import Tensor
 
+from probattn.core.arguments import require_choice
 from probattn.core.baselines import Baseline, SoftAttention
 from probattn.core.protocols import DiscreteDistribution, LatentDistribution
 from probattn.core.records import Draw
@@ -149,6 +150,7 @@ class Enumerate(Estimator):
     def __post_init__(self) -> None:
         if self.top_k is not None:
             _require_at_least("Enumerate(top_k)", self.top_k, 1)
+        require_choice("Enumerate(rest)", self.rest, ("renormalise", "drop"))
 
     def __call__(self, posterior: LatentDistribution, prior: LatentDistribution | None, seed: Tensor) -> Draw:
         """See `Estimator`."""

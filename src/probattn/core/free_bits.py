@@ -8,6 +8,7 @@ from typing import Literal
 
 from torch import Tensor
 
+from probattn.core.arguments import require_choice
 from probattn.core.records import Latent
 
 __all__ = ["FreeBits"]
@@ -25,6 +26,9 @@ class FreeBits:
 
     nats: float
     per: Literal["unit", "factor"] = "unit"
+
+    def __post_init__(self) -> None:
+        require_choice("FreeBits(per)", self.per, ("unit", "factor"))
 
     def __call__(self, latent: Latent) -> Tensor:
         """(*unit) the KL with its floor, zero on padded units.

@@ -1,22 +1,22 @@
 """How the files of a corpus are found: a folder of the user, a cache, a download.
 
 The folder that the environment variable `PROBATTN_DATA` names comes first, then the cache (`~/.cache/probattn`, or
-what `PROBATTN_CACHE` names). Downloads happen on request only and come from the official source. Wherever a file was
-found, the SHA-256 of its *unpacked* content must be the published one, so it may be packed or plain.
+what `PROBATTN_CACHE` names). Downloads happen on request only, by an argument or by `PROBATTN_DOWNLOAD=1`, and come
+from the official source. Wherever a file was found, the SHA-256 of its *unpacked* content must be the published one, so
+it may be packed or plain.
 """
 
-import difflib
 import hashlib
 import http.client
 import os
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from urllib.parse import urlsplit
 
+from probattn.core.arguments import require_choice
 from probattn.data.parallel import BadLine, ParallelText, decompress, read_content, read_parallel
 
 __all__ = [
@@ -94,7 +94,8 @@ def locate(file: CorpusFile, *, may_download: bool = False) -> Path:
 
     Args:
         file: The file.
-        may_download: Whether to get it from its official source if it is neither in the data folder nor in the cache.
+        may_download: Whether to get it from its official source if it is neither in the data folder nor in the cache;
+            `PROBATTN_DOWNLOAD=1` in the environment says so for all files.
 
     Returns:
         Its path, which may end with `.gz` or `.xz`.
@@ -110,7 +111,7 @@ def locate(file: CorpusFile, *, may_download: bool = False) -> Path:
             if path.is_file():
                 _verify(read_content(path), file, place=str(path))
                 return path
-    if may_download:
+    if may_download or os.environ.get("PROBATTN_DOWNLOAD") == "1":
         return download(file)
     raise FileNotFoundError(f"{file.path} of {file.corpus.name} is not on this machine. {_ways(file)}")
 
@@ -167,22 +168,6 @@ def load_pair(
     return text
 
 
-def require_choice(kind: str, value: str, choices: Iterable[str]) -> None:
-    """Raise a ValueError that lists the choices, and the one that was probably meant, unless `value` is among them.
-
-    Example:
-        >>> require_choice("split", "tets", ["train", "test"])
-        Traceback (most recent call last):
-        ValueError: split 'tets' is unknown; did you mean 'test'? Choose from train, test
-    """
-    names = list(choices)
-    if value in names:
-        return
-    similar = difflib.get_close_matches(value, names, n=1)
-    meant = f"did you mean {similar[0]!r}? " if similar else ""
-    raise ValueError(f"{kind} {value!r} is unknown; {meant}Choose from {', '.join(names)}")
-
-
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a file so that under its name there is the old content or the new one, never a part.
 
@@ -232,7 +217,7 @@ def _ways(file: CorpusFile) -> str:
     if file.url is None:
         fetch = f"get it by hand from {file.corpus.homepage}; no address of the file is known"
     else:
-        fetch = f"download it from {file.url} into {cache_folder()} with may_download=True"
+        fetch = f"let it be downloaded from {file.url} into {cache_folder()} with PROBATTN_DOWNLOAD=1"
     return (
         f"Three ways: (1) set PROBATTN_DATA to a folder that holds it ({state}); (2) {fetch} "
         f"(terms: {file.corpus.terms}); (3) use the generated corpus in {file.corpus.twin}, which needs no files"

@@ -17,6 +17,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from probattn.core.arguments import require_choice
 from probattn.core.support import Support
 from probattn.distributions.base import WeightsDistribution, at_least_float32
 from probattn.distributions.concrete import Concrete, StraightThroughConcrete
@@ -147,6 +148,9 @@ class GumbelSoftmax(Family):
 
     temperature: float = 0.1
 
+    def __post_init__(self) -> None:
+        _require_positive("GumbelSoftmax(temperature)", self.temperature)
+
     def __call__(self, scores: Tensor, support: Support) -> Concrete:
         """See `Family`."""
         return Concrete(scores, self.temperature, support=support)
@@ -157,6 +161,9 @@ class StraightThroughGumbel(Family):
     """A hard choice forward, a relaxed one backward."""
 
     temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        _require_positive("StraightThroughGumbel(temperature)", self.temperature)
 
     def __call__(self, scores: Tensor, support: Support) -> StraightThroughConcrete:
         """See `Family`."""
@@ -174,6 +181,10 @@ class GammaPrior(PriorFamily):
 
     rate: float = 1.0
     concentration: Literal["psi", "psi_rate"] = "psi"
+
+    def __post_init__(self) -> None:
+        _require_positive("GammaPrior(rate)", self.rate)
+        require_choice("GammaPrior(concentration)", self.concentration, ("psi", "psi_rate"))
 
     def __call__(self, log_psi: Tensor, support: Support) -> NormalisedGamma:
         """See `PriorFamily`."""
@@ -195,6 +206,10 @@ class LognormalPrior(PriorFamily):
 
     sigma: float = 1.0
     location: Literal["psi", "log_psi"] = "psi"
+
+    def __post_init__(self) -> None:
+        _require_positive("LognormalPrior(sigma)", self.sigma)
+        require_choice("LognormalPrior(location)", self.location, ("psi", "log_psi"))
 
     def __call__(self, log_psi: Tensor, support: Support) -> NormalisedLognormal:
         """See `PriorFamily`."""

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
+from probattn.core.arguments import require_choice
 from probattn.core.checks import require_finite
 from probattn.core.records import Given, Memory
 from probattn.core.support import Dense, Segments, Support
@@ -183,6 +184,7 @@ class KeyPrior(Conditional):
         super().__init__()
         if not scale > 0.0:
             raise ValueError(f"KeyPrior(scale) must be positive, got {scale}")
+        require_choice("KeyPrior(normalises)", normalises, ("memory", "set"))
         self.normalises = normalises
         self.scale = scale
         self.detaches_keys = detaches_keys

@@ -5,12 +5,13 @@ that cannot work are refused when the site is built.
 """
 
 from dataclasses import dataclass, replace
-from typing import Literal, cast
+from typing import Literal, cast, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
+from probattn.core.arguments import require_choice
 from probattn.core.estimators import Estimator
 from probattn.core.noise import fresh_seed
 from probattn.core.protocols import LatentDistribution
@@ -74,6 +75,8 @@ class Site(nn.Module):
         self.unit: Unit = unit
         self.feeds_state = feeds_state
         self.keeps_kl_terms = keeps_kl_terms
+        require_choice(f"unit of site '{name}'", unit, get_args(Unit))
+        require_choice(f"predictive of site '{name}'", predictive, ("prior", "posterior"))
         self._check()
 
     def forward(self, given: Given, estimator: Estimator, *, seed: Tensor | None = None) -> Latent:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal, cast
+from typing import Literal
 
 import numpy as np
 
@@ -52,10 +52,9 @@ class CorpusSettings:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"corpus.{name} must be at least 1, got {value}")
-        given = (self.features is not None, self.captions is not None)
-        if given != ((self.name == "files"),) * 2:
+        if self.name != "files" and (self.features is not None or self.captions is not None):
             raise ValueError(
-                "corpus.features and corpus.captions go with corpus.name=files, which needs both; got "
+                "corpus.features and corpus.captions go with corpus.name=files (--scale files); got "
                 f"name={self.name}, features={self.features}, captions={self.captions}"
             )
 
@@ -174,8 +173,12 @@ def _files(settings: CorpusSettings) -> tuple[_Raw, str]:
 
     Pictures that the extractor could not read are left out. Others without features are an error that names them.
     """
-    features = read_features(cast(Path, settings.features))
-    read = read_captions(cast(Path, settings.captions))
+    if settings.features is None or settings.captions is None:
+        raise ValueError(
+            "corpus.name=files needs both corpus.features=FILE (see `probattn features`) and corpus.captions=FILE; got "
+            f"features={settings.features}, captions={settings.captions}"
+        )
+    features, read = read_features(settings.features), read_captions(settings.captions)
     images = read.without(features.left_out)
     left_out = {
         "picture(s) that could not be read": len(read) - len(images),

@@ -59,7 +59,8 @@ def train_to_end(task: Task, run: Run, *, settings: TrainerSettings, stages: Seq
     if result.updates < settings.warmup_updates:
         print(
             f"The learning rate was still rising when training ended: {result.updates} updates, of which the first "
-            f"{settings.warmup_updates} warm up. There is little data; raise epochs or lower trainer.warmup_updates.",
+            f"{settings.warmup_updates} warm up. Train longer (epochs or updates, with a new --output), or lower "
+            "trainer.warmup_updates.",
             file=sys.stderr,
         )
     load_weights(task.model, result.best)

@@ -1,10 +1,12 @@
-"""What a wrong name of a setting was probably meant to be."""
+"""What is wrong with a setting, in a line, and what its name was probably meant to be."""
 
 import difflib
 import re
 from collections.abc import Sequence
 
-__all__ = ["hint_for"]
+import probattn
+
+__all__ = ["hint_for", "shortened"]
 
 _UNKNOWN = (
     re.compile(r"unrecognized arguments: --(?P<name>[\w.]+)"),
@@ -12,6 +14,10 @@ _UNKNOWN = (
     re.compile(r"Group '(?P<group>[\w.]+)' does not accept option '(?P<name>[\w.]+)'"),
 )
 """How the parser of settings says that it does not know a name."""
+_CLASS = re.compile(r"module 'probattn' has no attribute '(?P<name>\w+)'")
+_KEY = re.compile(r"Parser key \"(?P<name>[\w.]+)\"")
+_NO_REASON = ("Subtypes:", "Errors:", "Given value", "Does not validate", "- Expected a <class 'NoneType'>")
+"""Lines of a nested message that say nothing of what is wrong."""
 _MOST = 3
 """Names that are suggested at most."""
 
@@ -27,6 +33,10 @@ def hint_for(message: str, known: Sequence[str]) -> str:
         >>> hint_for("unrecognized arguments: --learning_rate=0.1", ["epochs", "trainer.learning_rate"])
         "\nDid you mean 'trainer.learning_rate'?"
     """
+    unknown_class = _CLASS.search(message)
+    if unknown_class is not None:
+        close = difflib.get_close_matches(unknown_class["name"], probattn.__all__, n=1)
+        return f"\nDid you mean 'probattn.{close[0]}'?" if close else ""
     found = next((match for pattern in _UNKNOWN if (match := pattern.search(message))), None)
     if found is None:
         return ""
@@ -34,6 +44,36 @@ def hint_for(message: str, known: Sequence[str]) -> str:
     name = ".".join(part for part in (parts.get("group"), parts["name"]) if part)
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.8) or _same_end(name, known)
     return f"\nDid you mean {' or '.join(repr(one) for one in near[:_MOST])}?" if near else ""
+
+
+def shortened(message: str) -> str:
+    r"""The innermost reason of the parser's message with the setting it is about; other messages as they are.
+
+    A setting that may be one of several classes, each with settings of its own, has a message as deep as they are.
+
+    Example:
+        >>> nested = 'Parser key "weights":\n  Does not validate\n    - Problem:\n        Parser key "k":\n'
+        >>> shortened(nested + "          Expected a number\n  Given value: abc")
+        'weights.k: Expected a number'
+    """
+    lines = message.splitlines()
+    reasons = [line for line in lines if line.strip() and not line.strip().startswith(_NO_REASON)]
+    if "Does not validate" not in message or not reasons:
+        return message
+    deepest = max(map(_depth, reasons))
+    reason = [line for line in reasons if _depth(line) == deepest]
+    keys: list[str] = []
+    limit = deepest
+    for line in reversed(lines[: lines.index(reason[0])]):
+        found = _KEY.search(line)
+        if found is not None and _depth(line) < limit:
+            keys.insert(0, found["name"])
+            limit = _depth(line)
+    return f"{'.'.join(keys)}: {', or '.join(line.strip().removeprefix('- ') for line in reason)}"
+
+
+def _depth(line: str) -> int:
+    return len(line) - len(line.lstrip(" -"))
 
 
 def _same_end(name: str, known: Sequence[str]) -> list[str]:

@@ -62,6 +62,11 @@ class RecallSettings:
     seed: int = 0
     """Seed of initial weights and of all noise. The data do not depend on it."""
 
+    def __post_init__(self) -> None:
+        for name, least in (("updates", 1), ("batch_size", 1), ("hidden_dim", 1), ("pretrain_updates", 0)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+
 
 def train(run: Run) -> RowResult:
     """Train and evaluate one row; takes seconds, so nothing is kept."""

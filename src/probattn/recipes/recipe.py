@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from jsonargparse import ArgumentError, ArgumentParser, Namespace
 
-from probattn.recipes.hints import hint_for
+from probattn.recipes.hints import hint_for, shortened
 from probattn.recipes.results import RowResult
 
 CONFIGS = Path(__file__).parent / "configs"
@@ -111,7 +111,8 @@ class Recipe:
             namespace = parser.parse_args(words)
         except ArgumentError as error:
             raise SystemExit(
-                f"{', '.join(config.name for config in configs)}: {error}{hint_for(str(error), _names(parser))}"
+                f"{', '.join(config.name for config in configs)}: {shortened(str(error))}"
+                f"{hint_for(str(error), _names(parser))}"
             ) from error
         namespace.pop("config", None)
         return self._built(parser, namespace), namespace.as_dict()
@@ -155,6 +156,8 @@ def _names(parser: ArgumentParser) -> list[str]:
 def _known(name: str, choices: Sequence[str], kind: str, recipe: str) -> str:
     if name in choices:
         return name
+    if not choices:
+        raise SystemExit(f"'{recipe}' has no {kind}s, got '{name}'")
     close = difflib.get_close_matches(name, choices, n=1)
     hint = f" Did you mean '{close[0]}'?" if close else ""
     raise SystemExit(f"'{recipe}' has no {kind} '{name}'.{hint} There are: {', '.join(choices)}")

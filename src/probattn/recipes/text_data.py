@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Literal, cast
+from typing import Literal
 
 from probattn.data import captions, ptb, text_vae_corpora
 from probattn.data.bpe import Tokenizer
@@ -47,8 +47,8 @@ class CorpusSettings:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"corpus.{name} must be at least 1, got {value}")
-        if (self.path is not None) != (self.name == "files"):
-            raise ValueError("corpus.path goes with corpus.name=files, which needs it")
+        if self.path is not None and self.name != "files":
+            raise ValueError(f"corpus.path goes with corpus.name=files (--scale files), got name={self.name}")
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,9 @@ def _texts(settings: CorpusSettings) -> dict[Split, Sequence[str]]:
         made = GeneratedText(settings.seed)
         return {split: made.sentences(split, sizes[split] or 500) for split in _SPLITS}
     if settings.name == "files":
-        parts = split_text(read_text(cast(Path, settings.path), on_empty="skip"), num_held_out=settings.test_size)
+        if settings.path is None:
+            raise ValueError("corpus.name=files needs corpus.path=FILE, a text with one sentence a line")
+        parts = split_text(read_text(settings.path, on_empty="skip"), num_held_out=settings.test_size)
         found = {"train": parts.train, "valid": parts.valid, "test": parts.test}
     elif settings.name == "ptb":
         found = {split: ptb.load(split) for split in _SPLITS}

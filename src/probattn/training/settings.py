@@ -1,7 +1,9 @@
 """Settings of a training run, as a flat dataclass that a command line or a YAML file can fill."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
+
+from probattn.core.arguments import require_choice
 
 __all__ = ["FREE_SETTINGS", "TrainerSettings"]
 
@@ -9,6 +11,16 @@ FREE_SETTINGS = frozenset(
     {"explosion_factor", "keep_last", "kl_gradient_every", "log_every", "max_seconds", "save_every", "tensorboard"}
 )
 """What may differ when a run is resumed, because the weights do not depend on it."""
+_Optimizer = Literal["adam", "adamw", "sgd"]
+_LearningRateSchedule = Literal["constant", "linear", "plateau", "epoch"]
+_Mode = Literal["min", "max"]
+_Precision = Literal["no", "bf16"]
+_CHOICES = {
+    "optimizer": get_args(_Optimizer),
+    "lr_schedule": get_args(_LearningRateSchedule),
+    "select_mode": get_args(_Mode),
+    "precision": get_args(_Precision),
+}
 
 
 @dataclass(frozen=True)
@@ -17,7 +29,7 @@ class TrainerSettings:
 
     seed: int = 0
     """Seed of all noise; each rank derives its own. Initial weights are drawn before, by the recipe."""
-    optimizer: Literal["adam", "adamw", "sgd"] = "adam"
+    optimizer: _Optimizer = "adam"
     """Adam and AdamW are fused where the device allows it."""
     learning_rate: float = 1e-3
     """Peak learning rate; a stage may override it for some parameters."""
@@ -29,7 +41,7 @@ class TrainerSettings:
     """Weight decay of all parameters, decoupled with adamw."""
     clip_norm: float | None = 5.0
     """Largest norm of the gradient over all parameters; null for no clipping."""
-    lr_schedule: Literal["constant", "linear", "plateau", "epoch"] = "constant"
+    lr_schedule: _LearningRateSchedule = "constant"
     """constant; linear to zero at the stage's end; plateau: times `decay_factor` when the validation stops improving;
     epoch: times `decay_factor` after every epoch."""
     warmup_updates: int = 0
@@ -44,7 +56,7 @@ class TrainerSettings:
     """Batches for one update on each rank; the gradient is that of one batch with all of them."""
     select_by: str | None = None
     """Validation metric that chooses the best checkpoint and drives plateau and early stop; null for none."""
-    select_mode: Literal["min", "max"] = "min"
+    select_mode: _Mode = "min"
     """Whether small or large values of the metric are good."""
     early_stop: int | None = None
     """End the stage after this many validations in a row without improvement; null for never."""
@@ -58,7 +70,7 @@ class TrainerSettings:
     """Updates between checkpoints; improved validations, ends of stages and interruptions save too."""
     keep_last: int = 2
     """Checkpoints that are kept besides the best one; two, so that a damaged one has a predecessor."""
-    precision: Literal["no", "bf16"] = "no"
+    precision: _Precision = "no"
     """bf16 runs the step under autocast; weights and optimiser stay in float32."""
     explosion_factor: float | None = None
     """Stop when a loss exceeds this many times the median of the last hundred (if that is positive); null for never.
@@ -69,6 +81,8 @@ class TrainerSettings:
     """Write TensorBoard files too, if it is installed."""
 
     def __post_init__(self) -> None:
+        for name, choices in _CHOICES.items():
+            require_choice(f"TrainerSettings.{name}", getattr(self, name), choices)
         positive = {name: getattr(self, name) for name in ("accumulate", "log_every", "save_every", "keep_last")}
         if isinstance(self.validate_every, int):
             positive["validate_every"] = self.validate_every

@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from torch import nn
 
 from probattn.core import Bound, Estimator, Schedule
+from probattn.core.arguments import require_choice
 
 __all__ = ["EveryBatch", "HasLogs", "Stage", "UpdateRule", "check_stages", "matches"]
 
@@ -112,6 +113,7 @@ class Stage:
                 f"Stage {self.name!r} wants either updates >= 1 or epochs >= 1, "
                 f"got updates={self.updates} and epochs={self.epochs}"
             )
+        require_choice(f"hand_over of stage {self.name!r}", self.hand_over, ("last", "best"))
 
     def weights_at(self, update: int) -> dict[str, float]:
         """The weight of every KL or penalty at an update of this stage."""
