@@ -114,12 +114,19 @@ def test_k_max_with_an_inference_network_weighs_by_the_prior(rest: str, expected
 
 
 @pytest.mark.parametrize("top_k", [1, 2, 4])
-def test_the_elbo_of_positions_without_the_rest_has_their_weights(top_k: int) -> None:
+def test_the_elbo_wants_all_positions_or_weights_that_sum_to_one(top_k: int) -> None:
+    """Leaving a log-likelihood of -4 out would raise the ELBO above the likelihood."""
     p = MaskedOneHot(torch.zeros(1, 1, 4), Dense())
     draw = pa.Enumerate(top_k, "drop")(p, p, SEED)
-    receipt = Latent("a", "step", False, draw, torch.zeros(1, 1), SEED)
-    terms = pa.Elbo()(Evaluation(torch.full((top_k, 1, 1), -4.0), [receipt]))
-    assert float(terms.bound) == pytest.approx(-4.0 * top_k / 4)
+    evaluation = Evaluation(
+        torch.full((top_k, 1, 1), -4.0), [Latent("a", "step", False, draw, torch.zeros(1, 1), SEED)]
+    )
+    if top_k == 4:
+        assert float(pa.Elbo()(evaluation).bound) == pytest.approx(-4.0)
+    else:
+        with pytest.raises(ValueError, match=r"leaves out of site 'a' would raise the ELBO.*rest='renormalise'"):
+            pa.Elbo()(evaluation)
+    assert float(pa.Marginal()(evaluation).bound) == pytest.approx(-4.0 + math.log(top_k / 4))
 
 
 @pytest.mark.parametrize("baseline", [pa.SoftAttention(), pa.LeaveOneOut()])

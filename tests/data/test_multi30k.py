@@ -23,7 +23,7 @@ def test_unknown_choices_are_refused() -> None:
 def test_address_is_the_official_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, name: str) -> None:
     monkeypatch.delenv("PROBATTN_DATA", raising=False)
     monkeypatch.setenv("PROBATTN_CACHE", str(tmp_path))
-    address = rf"download it from https://raw\.githubusercontent\.com/multi30k/dataset/master/data/task1/{name} into"
+    address = rf"downloaded from https://raw\.githubusercontent\.com/multi30k/dataset/master/data/task1/{name} into"
     with pytest.raises(FileNotFoundError, match=address):
         multi30k.load("valid", version=version)
 

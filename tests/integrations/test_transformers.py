@@ -288,5 +288,5 @@ def test_tuples_come_back_as_tuples() -> None:
     outputs = model(**batch)
     torch.manual_seed(0)
     as_tuple = model(**batch, return_dict=False)
-    assert isinstance(as_tuple, tuple) and len(as_tuple) == 4
+    assert isinstance(as_tuple, tuple) and len(as_tuple) == 5  # loss, logits, kl, kl_cost, task_loss
     assert torch.equal(as_tuple[0], loss_of(outputs)) and torch.equal(as_tuple[2], outputs.kl)

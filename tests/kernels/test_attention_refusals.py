@@ -62,7 +62,6 @@ def test_good_inputs_are_taken() -> None:
         ({"family": Lognormal(1.0)}, TypeError, f"{KINDS} Lognormal and NormalisedGamma"),
         ({"family": GumbelSoftmax(1.0)}, TypeError, f"{KINDS} GumbelSoftmax and NormalisedGamma"),
         ({"family": None}, TypeError, f"{KINDS} NoneType and NormalisedGamma"),
-        ({"family": GumbelSoftmax(0.0), "prior": None}, ValueError, "temperature\\) must be positive, got 0.0"),
         ({"family": Weibull(1.0, anchor="mean")}, ValueError, "anchor must be 'exp' or 'softmax', got 'mean'"),
         ({"prior": PER_QUERY}, ValueError, NEEDS_ALL),
         ({"prior": TOO_LONG}, ValueError, NEEDS_ALL),

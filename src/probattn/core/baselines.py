@@ -55,8 +55,9 @@ class SoftAttention(Baseline):
 
     def particle(self, posterior: LatentDistribution, prior: LatentDistribution | None) -> Tensor | None:
         """The prior's plug-in value."""
-        source = posterior if prior is None else prior
-        return source.plug_in.detach().unsqueeze(0)
+        if prior is None or prior is posterior:
+            return posterior.plug_in.detach().unsqueeze(0)
+        return prior.plug_in.detach().expand_as(posterior.plug_in).unsqueeze(0)  # a prior may be one for all queries
 
     def mixing(self, num_samples: int, like: Tensor) -> Tensor | None:
         """Every sample's baseline is the last particle's log-likelihood."""

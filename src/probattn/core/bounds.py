@@ -69,6 +69,12 @@ class Elbo(Bound):
 
     def __call__(self, evaluation: Evaluation, weights: Mapping[str, float] | None = None) -> Terms:
         """See `Bound`."""
+        for latent in evaluation.latents:
+            if latent.draw.is_truncated:
+                raise ValueError(
+                    f"the positions that Enumerate(rest='drop') leaves out of site '{latent.name}' would raise the "
+                    "ELBO, which then is no bound; use rest='renormalise', or Marginal as the bound"
+                )
         ledger = Ledger(evaluation, weights or {}, self.free_bits or {})
         particles = ledger.particles() or ledger.single_enumerated()
         if particles is None:
@@ -149,7 +155,8 @@ class WakeSleep(Bound):
     """Reweighted wake-sleep (Bornschein and Bengio 2015): one loss for the model and the inference network.
 
     loss = - sum_k v_k (log f_k + log p(z_k)) - sum_k v_k log q(z_k), with v_k the normalised importance weights,
-    detached. Biased for finite K; the number it reports is the importance-weighted bound of the same samples.
+    detached. Biased for finite K; the number it reports is the importance-weighted bound of the same samples. There is
+    no KL in it, so the KL weight of the sampled site has no effect.
     """
 
     def credit(self, draw: Draw, log_lik: Tensor) -> Tensor:

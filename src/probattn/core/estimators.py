@@ -78,7 +78,10 @@ class Pathwise(Estimator):
         log_posterior = log_prior = None
         if self.keeps_log_probs:
             log_posterior = posterior.log_prob(raw)
-            log_prior = log_posterior if prior is posterior else None if prior is None else prior.log_prob(raw)
+            if prior is posterior:
+                log_prior = log_posterior
+            elif prior is not None and _have_one_variable(posterior, prior):
+                log_prior = prior.log_prob(raw)
         unit = _zeros_like_unit(posterior)
         return Draw(
             value=posterior.realise(raw),
@@ -141,7 +144,8 @@ class Enumerate(Estimator):
     Attributes:
         top_k: K, or None for all positions.
         rest: What happens to the probability outside the K positions. "renormalise" (Deng et al.) spreads it over them,
-            which is no bound; "drop" leaves it out, which makes `Marginal` a lower bound.
+            which is no bound; "drop" leaves it out, which makes `Marginal` a lower bound. It is not for `Elbo`, where
+            leaving out a log-likelihood, which is negative, would raise the number.
     """
 
     top_k: int | None = None
@@ -172,7 +176,11 @@ class Enumerate(Estimator):
             log_prior=log_prior,
             is_enumerated=True,
             is_renormalised=renormalises,
+            is_truncated=self._drops_some(discrete, index),
         )
+
+    def _drops_some(self, posterior: DiscreteDistribution, index: Tensor) -> bool:
+        return self.top_k is not None and self.rest == "drop" and len(posterior.top_index(None)) > len(index)
 
 
 @dataclass(frozen=True)
@@ -254,3 +262,9 @@ def _zeros_like_unit(distribution: LatentDistribution) -> Tensor:
     plug_in = distribution.plug_in
     shape = cast(torch.distributions.Distribution, distribution).batch_shape
     return torch.zeros(shape, dtype=plug_in.dtype, device=plug_in.device)
+
+
+def _have_one_variable(posterior: LatentDistribution, prior: LatentDistribution) -> bool:
+    """Whether densities of the two can be compared at a sample: log weights are not positions, for one."""
+    variables = {getattr(one, "raw_variable", None) for one in (posterior, prior)} - {None}
+    return len(variables) < 2

@@ -43,7 +43,8 @@ class FreeBits:
             return latent.kl.clamp(min=self.nats)
         if latent.kl_terms is None:
             raise ValueError(
-                f"FreeBits(per='factor') needs the KL terms of site '{latent.name}'; build it with keeps_kl_terms=True"
+                f"FreeBits(per='factor') needs the KL terms of site '{latent.name}'; build it with keeps_kl_terms="
+                "True. A KL that is no sum of terms (Dirichlet, hard choices, one of your own) has none: use per='unit'"
             )
         unit = latent.kl.shape
         if latent.kl_terms.dim() <= len(unit) or latent.kl_terms.shape[: len(unit)] != unit:

@@ -3,6 +3,7 @@
 Size letters: K particles, B rows of the log-likelihood, G examples (the same as B unless rows are nodes of graphs).
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -102,13 +103,11 @@ class Ledger:
         total, index = self._totals(self.log_lik, self.evaluation.example), self._example_of(latent)
         if draw.log_weight.dim() == 2 and index is None:
             return total, draw
-        require_constant(
-            draw.log_weight.flatten(1),
-            f"the weights of the particles of site '{latent.name}'",
-            f"An example has several of its variables, of shape {tuple(draw.log_weight.shape[1:])}, so a particle is a "
-            "sample of all of them: use Pathwise or ScoreFunction, not enumeration.",
-        )
-        log_weight = draw.log_weight.flatten(1)[:, :1].expand(-1, total.shape[1])
+        is_single = index is None and math.prod(draw.log_weight.shape[2:]) == 1  # one variable, with axes of size one
+        if not is_single:
+            self._require_samples_of_all(latent)
+        rows = draw.log_weight.flatten(1)
+        log_weight = rows if is_single else rows[:, :1].expand(-1, total.shape[1])
         mask = self._mask_of(latent, draw.log_weight.shape[1:])
         sums = [
             None if term is None else self._totals(term if mask is None else term.masked_fill(~mask, 0.0), index)
@@ -287,12 +286,24 @@ class Ledger:
         return cost if cost.shape == shape else None
 
     def _mask_of(self, latent: Latent, unit: torch.Size) -> Tensor | None:
+        """Which units of this shape are real, by the mask of the steps and by the receipt's own; None: all of them."""
+        own = latent.mask if latent.mask is not None and latent.mask.shape == unit else None
+        steps = self._step_mask(latent, unit)
+        return own if steps is None else steps if own is None else own & steps
+
+    def _step_mask(self, latent: Latent, unit: torch.Size) -> Tensor | None:
         """The mask of the steps as units of this shape see it, (B, T) as (B, 1, T) where they have heads; or None."""
         mask = self.evaluation.mask
         if mask is None or latent.unit != "step":
             return None
         if unit == mask.shape:
             return mask
+        if mask.dim() == 2 and tuple(unit) == (mask.shape[0], 1):
+            raise ValueError(
+                f"a receipt of site '{latent.name}' is of one step, unit {tuple(unit)}, so the mask "
+                f"{tuple(mask.shape)} does not say whether it is padding; put the receipts of all steps "
+                "together with stack_steps"
+            )
         has_heads = mask.dim() == 2 and len(unit) > 2 and (unit[0], unit[-1]) == tuple(mask.shape)
         return mask.view(mask.shape[0], *([1] * (len(unit) - 2)), mask.shape[1]) if has_heads else None
 
@@ -304,6 +315,17 @@ class Ledger:
             return self.evaluation.num_examples
         example = self.evaluation.example
         return self.evaluation.log_lik.shape[1] if example is None else int(example.max()) + 1
+
+    def _require_samples_of_all(self, latent: Latent) -> None:
+        """Raise where an example has several variables whose particles are not samples of all of them together."""
+        advice = (
+            f"An example has several of its variables, of shape {tuple(latent.draw.log_weight.shape[1:])}, so a "
+            "particle is a sample of all of them: use Pathwise or ScoreFunction, not enumeration."
+        )
+        if latent.draw.is_enumerated:
+            raise ValueError(f"the particles of site '{latent.name}' are enumerated positions. {advice}")
+        name = f"the weights of the particles of site '{latent.name}'"
+        require_constant(latent.draw.log_weight.flatten(1), name, advice)
 
     def _require_local(self, latent: Latent) -> None:
         if latent.feeds_state and latent.unit == "step" and latent.draw.num_particles - latent.draw.has_baseline > 1:

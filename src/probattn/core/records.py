@@ -84,6 +84,7 @@ class Draw:
         has_baseline: The last particle is a baseline, not a sample.
         is_enumerated: The particles are positions taken in order of weight, not samples.
         is_renormalised: They are not all positions, and their weights were made to sum to one.
+        is_truncated: They are not all positions, and the others are left out.
     """
 
     value: Tensor | None
@@ -97,6 +98,7 @@ class Draw:
     has_baseline: bool = False
     is_enumerated: bool = False
     is_renormalised: bool = False
+    is_truncated: bool = False
 
     @property
     def num_particles(self) -> int:

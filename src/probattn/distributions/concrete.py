@@ -39,8 +39,9 @@ class Concrete(WeightsDistribution):
         """(K, *scores) samples of log W; zero outside the support."""
         scores = self._finite_log_probs()
         noise = gumbel(seed, self._noise_shape(num_samples), dtype=scores.dtype)
-        raw = self.attended.log_softmax((scores + noise) / self.temperature)
-        return self.attended.fill_outside(raw.masked_fill(~torch.isfinite(raw), 0.0), 0.0)
+        least = torch.finfo(scores.dtype).min  # a score of about that, which hides a position, would overflow
+        raw = self.attended.log_softmax(((scores + noise) / self.temperature).clamp(min=least))
+        return self.attended.fill_outside(raw.clamp(min=least), 0.0)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """(K, *unit) log-density of log W (ExpConcrete), given log W."""

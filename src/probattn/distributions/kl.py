@@ -26,13 +26,13 @@ __all__ = ["has_kl", "kl", "kl_entries", "register_kl"]
 _EULER = 0.5772156649015329
 _Entries = Callable[[Any, Any], Tensor]
 _Divergence = TypeVar("_Divergence", bound=Callable[[Any, Any], Tensor])
-_ENTRIES: dict[tuple[type, type], _Entries] = {}
+_ENTRIES: dict[object, _Entries] = {}
+"""Terms of a divergence, by the function that adds them up and is in torch's registry."""
 
 
 def kl_entries(q: Distribution, p: Distribution) -> Tensor | None:
     """(*unit, *factor) terms of KL(q || p) where it is a sum over factors, else None; zero at padded positions."""
-    pairs = ((own, other) for own in type(q).__mro__ for other in type(p).__mro__)  # a subclass has its base's entries
-    function = next((_ENTRIES[pair] for pair in pairs if pair in _ENTRIES), None)
+    function = _ENTRIES.get(torch.distributions.kl._dispatch_kl(type(q), type(p)))  # a subclass may have its own KL
     return None if function is None else _without_padding(q, function(q, p))
 
 
@@ -59,14 +59,13 @@ def _register_entries(q: type[Distribution], p: type[Distribution]) -> Callable[
     """Register a KL by its terms; the divergence is their sum over the support or the features."""
 
     def decorate(function: _Entries) -> _Entries:
-        _ENTRIES[q, p] = function
-
         @register_kl(q, p)
         def divergence(q_: Any, p_: Any) -> Tensor:
             entries = function(q_, p_)
             total: Tensor = q_.reduce(entries) if hasattr(q_, "reduce") else q_.attended.sum(entries)
             return total
 
+        _ENTRIES[divergence] = function
         return function
 
     return decorate

@@ -72,5 +72,14 @@ def stack_steps(latents: Sequence[Latent]) -> Latent:
         log_prior=joined([draw.log_prior for draw in draws], 2),
         score=joined([draw.score for draw in draws], 2),
     )
-    kl_terms = joined([latent.kl_terms for latent in latents], 1)
-    return replace(latents[0], draw=draw, kl=torch.cat([latent.kl for latent in latents], dim=1), kl_terms=kl_terms)
+    masks = [latent.mask for latent in latents]
+    return replace(
+        latents[0],
+        draw=draw,
+        kl=torch.cat([latent.kl for latent in latents], dim=1),
+        kl_terms=joined([latent.kl_terms for latent in latents], 1),
+        penalties={
+            name: torch.cat([latent.penalties[name] for latent in latents], dim=1) for name in latents[0].penalties
+        },
+        mask=None if any(mask is None for mask in masks) else joined(masks, 1),
+    )

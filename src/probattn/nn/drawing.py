@@ -17,6 +17,7 @@ from probattn.core.noise import fold_seed
 from probattn.nn.dropout import drops, evaluating
 from probattn.nn.sampling import Switchable, sampling
 from probattn.nn.sharing import generator_states, gpu_indices, have_moved, shared_prefix
+from probattn.nn.site import Site
 
 __all__ = ["Drawing"]
 
@@ -107,7 +108,20 @@ class Drawing:
                         "module with random attention or dropout called in it?"
                     )
                 _require_numbers(drawn[-1], number)
+            if not self.is_random and any(isinstance(module, Site) for module in self.model.modules()):
+                self._require_the_same(drawn[0], batch, start, output)
         return torch.stack(drawn)
+
+    def _require_the_same(
+        self, drawn: Tensor, batch: "_Arguments", start: int, output: Callable[[Any], Tensor]
+    ) -> None:
+        """Raise if a model whose sites nobody can switch off gives other outputs with another seed."""
+        _seed_generators(_draw_seed(self.seed, 1, start), gpu_indices(self.model))
+        if not torch.equal(output(self.model(*batch.positional, **batch.named)), drawn):
+            raise ValueError(
+                f"noise=False, but the outputs of {type(self.model).__name__} differ from pass to pass: it has sites "
+                "of its own, whose estimators it chooses itself; let it use Mean() in evaluation, or pass noise=True"
+            )
 
 
 @dataclass(frozen=True)
@@ -175,6 +189,8 @@ def _switched(model: nn.Module, noise: bool) -> Iterator[None]:
 
 
 def _can_draw(module: nn.Module) -> bool:
+    if isinstance(module, Site):  # what it draws is up to the estimator that the model hands to it
+        return True
     return isinstance(module, Switchable) and getattr(module, "family", module) is not None
 
 

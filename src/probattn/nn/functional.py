@@ -70,7 +70,8 @@ def scaled_dot_product_attention(
         query: (*lead, T, D).
         key: (*lead, S, D).
         value: (*lead, S, Dv).
-        attn_mask: Bool (True: may look) or float (added to the scores), broadcastable to (*lead, T, S).
+        attn_mask: Bool (True: may look) or float (added to the scores), broadcastable to (*lead, T, S). Where weights
+            are random, a float at its dtype's lower end hides a position as -inf does: it is not in the KL.
         dropout_p: Dropout of the weights.
         is_causal: Query t sees keys up to t. Not together with `attn_mask`.
         scale: Factor of the scores; 1/sqrt(D) by default.
@@ -95,6 +96,8 @@ def scaled_dot_product_attention(
     if estimator is None:
         estimator = Mean() if family is None else Pathwise(keeps_log_probs=False)
     seed = fresh_seed(query.device) if seed is None else seed
+    if family is not None and attn_mask is not None and attn_mask.dtype != torch.bool:
+        attn_mask = attn_mask.masked_fill(attn_mask <= torch.finfo(attn_mask.dtype).min / 2, -torch.inf)
     if enable_gqa:
         _check_groups(query, key)
     if not need_weights and (enable_gqa or query.shape[:-2] == key.shape[:-2]):
@@ -104,7 +107,7 @@ def scaled_dot_product_attention(
             kl = _checked(fused.kl, prior, query_mask)
             log_weight = kl.detach().new_zeros(1, *kl.shape)
             draw = Draw(value=None, index=None, log_weight=log_weight)
-            return AttentionResult(fused.context, kl, None, _receipt(name, draw, kl, seed))
+            return AttentionResult(fused.context, kl, None, _receipt(name, draw, kl, seed, query_mask))
     if enable_gqa:
         key, value = _repeat_heads(key, query), _repeat_heads(value, query)
     support = Dense(_mask(query, key, attn_mask, is_causal))
@@ -121,7 +124,7 @@ def scaled_dot_product_attention(
         weights = torch.nn.functional.dropout(weights, dropout_p)
     context = torch.matmul(weights.to(value.dtype), value)
     kl = _checked(divergence(made, name), prior, query_mask)
-    latent = _receipt(name, made.draw, kl, seed)
+    latent = _receipt(name, made.draw, kl, seed, query_mask)
     return AttentionResult(context=context, kl=kl, weights=weights if need_weights else None, latent=latent)
 
 
@@ -149,9 +152,10 @@ def _checked(kl: Tensor, prior: Conditional | None, query_mask: Tensor | None) -
     return kl
 
 
-def _receipt(name: str, draw: Draw, kl: Tensor, seed: Tensor) -> Latent:
+def _receipt(name: str, draw: Draw, kl: Tensor, seed: Tensor, query_mask: Tensor | None) -> Latent:
     # In a stack of layers a draw can change every output of its example, so that is what it is credited with.
-    return Latent(name=name, unit="example", feeds_state=True, draw=draw, kl=kl, seed=seed)
+    mask = None if query_mask is None else query_mask.expand_as(kl)
+    return Latent(name=name, unit="example", feeds_state=True, draw=draw, kl=kl, seed=seed, mask=mask)
 
 
 def _mask(query: Tensor, key: Tensor, attn_mask: Tensor | None, is_causal: bool) -> Tensor | None:

@@ -185,7 +185,8 @@ class MultiheadAttention(nn.MultiheadAttention, Switchable):
         query, key, value, nested_padding = self._to_padded(query, key, value)
         key_padding_mask = key_padding_mask if nested_padding is None else nested_padding
         is_batched = query.dim() == 3
-        self._check_shapes(query, key, value, key_padding_mask)
+        self._check_shapes(query, key, value)
+        self._check_masks(query, key, attn_mask=attn_mask, key_padding_mask=key_padding_mask)
         padding = _Mask.padding(key_padding_mask)
         queries = _batched(
             padding if query_padding_mask is None and is_self_attention else query_padding_mask, is_batched
@@ -256,7 +257,7 @@ class MultiheadAttention(nn.MultiheadAttention, Switchable):
     def _split(self, x: Tensor) -> Tensor:
         return x.view(*x.shape[:2], self.num_heads, self.head_dim).transpose(1, 2)  # (B, H, T, D)
 
-    def _check_shapes(self, query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None) -> None:
+    def _check_shapes(self, query: Tensor, key: Tensor, value: Tensor) -> None:
         expected = (self.embed_dim, self.kdim, self.vdim)
         widths = (query.shape[-1], key.shape[-1], value.shape[-1])
         if not query.dim() == key.dim() == value.dim() or query.dim() not in (2, 3) or widths != expected:
@@ -264,9 +265,26 @@ class MultiheadAttention(nn.MultiheadAttention, Switchable):
                 f"expected query, key and value of 2 or 3 axes with widths {expected}, got {tuple(query.shape)}, "
                 f"{tuple(key.shape)} and {tuple(value.shape)}"
             )
-        positions = key.shape[1 if self.batch_first and key.dim() == 3 else 0]
-        if key_padding_mask is not None and key_padding_mask.shape[-1] != positions:
-            raise ValueError(f"key_padding_mask has {key_padding_mask.shape[-1]} positions, the keys have {positions}")
+
+    def _check_masks(
+        self, query: Tensor, key: Tensor, *, attn_mask: Tensor | None, key_padding_mask: Tensor | None
+    ) -> None:
+        """As strict as torch: a mask per example would else be taken for one per head where their numbers agree."""
+        axis = 1 if self.batch_first and key.dim() == 3 else 0
+        batch = key.shape[1 - axis] if key.dim() == 3 else 1
+        targets, positions = query.shape[axis], key.shape[axis]
+        padding = (batch, positions) if key.dim() == 3 else (positions,)
+        if key_padding_mask is not None and tuple(key_padding_mask.shape) != padding:
+            raise ValueError(
+                f"expected key_padding_mask {padding}, one entry for each of the keys' {positions} positions, got "
+                f"{tuple(key_padding_mask.shape)}"
+            )
+        shapes = [(targets, positions), (batch * self.num_heads, targets, positions)]
+        if attn_mask is not None and tuple(attn_mask.shape) not in shapes:
+            raise ValueError(
+                f"expected attn_mask {shapes[0]}, or {shapes[1]} with the heads of an example one after the other, got "
+                f"{tuple(attn_mask.shape)}; of a mask per example make mask.repeat_interleave({self.num_heads}, dim=0)"
+            )
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Unpickle; torch's own version would switch the fast path on again for very old checkpoints."""

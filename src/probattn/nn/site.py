@@ -112,7 +112,9 @@ class Site(nn.Module):
     def replay(self, given: Given, estimator: Estimator, seed: Tensor) -> Replay:
         """Posterior, prior and draw of a visit, from its seed: the same numbers, differentiable anew."""
         if self.posterior is None:
-            prior = self._conditional(self.prior, given)
+            if self.prior is None:
+                raise ValueError(f"site '{self.name}' has neither a prior nor a posterior")
+            prior = self.prior.for_queries(given)
             latent = cast(LatentDistribution, prior)
             return Replay(prior, prior, estimator(latent, latent, seed))
         posterior = self._conditional(self.posterior, given)
