@@ -424,7 +424,7 @@ def test_errors_of_the_call() -> None:
         module(x, x[..., :-1], x)
     with pytest.raises(ValueError, match="2 or 3 axes"):
         module(x, x[0], x[0])
-    with pytest.raises(ValueError, match="key_padding_mask has 3 positions, the keys have 4"):
+    with pytest.raises(ValueError, match=r"expected key_padding_mask \(2, 4\), .* keys' 4 positions, got \(2, 3\)"):
         module(x, x, x, key_padding_mask=torch.zeros(B, 3, dtype=torch.bool))
     with pytest.raises(ValueError, match="is_causal is only a hint about attn_mask, as in torch; pass attn_mask too"):
         module(x, x, x, is_causal=True)
