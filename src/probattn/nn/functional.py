@@ -93,11 +93,9 @@ def scaled_dot_product_attention(
         (torch.Size([1, 2, 3, 4]), torch.Size([1, 2, 3]))
     """
     _check_inputs(query, key, value, attn_mask, is_causal)
-    if estimator is None:
-        estimator = Mean() if family is None else Pathwise(keeps_log_probs=False)
+    estimator = _default_estimator(family) if estimator is None else estimator
     seed = fresh_seed(query.device) if seed is None else seed
-    if family is not None and attn_mask is not None and attn_mask.dtype != torch.bool:
-        attn_mask = attn_mask.masked_fill(attn_mask <= torch.finfo(attn_mask.dtype).min / 2, -torch.inf)
+    attn_mask = attn_mask if family is None else _hiding(attn_mask)
     if enable_gqa:
         _check_groups(query, key)
     if not need_weights and (enable_gqa or query.shape[:-2] == key.shape[:-2]):
@@ -156,6 +154,17 @@ def _receipt(name: str, draw: Draw, kl: Tensor, seed: Tensor, query_mask: Tensor
     # In a stack of layers a draw can change every output of its example, so that is what it is credited with.
     mask = None if query_mask is None else query_mask.expand_as(kl)
     return Latent(name=name, unit="example", feeds_state=True, draw=draw, kl=kl, seed=seed, mask=mask)
+
+
+def _default_estimator(family: Family | None) -> Estimator:
+    return Mean() if family is None else Pathwise(keeps_log_probs=False)
+
+
+def _hiding(attn_mask: Tensor | None) -> Tensor | None:
+    """The same with -inf where a float mask has about the lowest number of its dtype."""
+    if attn_mask is None or attn_mask.dtype == torch.bool:
+        return attn_mask
+    return attn_mask.masked_fill(attn_mask <= torch.finfo(attn_mask.dtype).min / 2, -torch.inf)
 
 
 def _mask(query: Tensor, key: Tensor, attn_mask: Tensor | None, is_causal: bool) -> Tensor | None:
