@@ -1,6 +1,7 @@
 """The loop: stages, logs, validation, selection, accumulation, update rules."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,27 @@ def test_update_rule_moves_only_what_it_says(tmp_path: Path) -> None:
     assert not torch.equal(seen[2], start)
     assert torch.equal(seen[3], seen[2])
     assert rule.position == 0, "the engine works on a copy"
+
+
+def test_update_rule_hears_the_loss_by_length(tmp_path: Path) -> None:
+    """Batches of long sentences have a larger loss a sentence; a rule compares batches."""
+    heard: list[float] = []
+    expected: list[float] = []
+
+    class Listening(Burst):
+        def after_update(self, loss: float) -> None:
+            super().after_update(loss)
+            heard.append(loss)
+
+    class Lengths(NoisyTask):
+        def step(self, batch: torch.Tensor, stage: Stage, update: int) -> StepOutput:
+            output = replace(super().step(batch, stage, update), unit_length=2.0 + update)
+            expected.append(float(output.loss.detach()) / (2.0 + update))
+            return output
+
+    stage = Stage("a", updates=3, update_rule=Listening(), **shared(noisy_stages()[0]))
+    train(Lengths(), tmp_path, stage, validate_every=3)
+    assert len(heard) == 3 and heard == pytest.approx(expected, rel=1e-5)
 
 
 def shared(stage: Stage) -> dict[str, Any]:
