@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from probattn.recipes import comparison as comparisons
 from probattn.recipes import studies
-from probattn.recipes.comparison import recipe_by_name
+from probattn.recipes.comparison import compare_all, recipe_by_name
 from probattn.recipes.studies import STUDIES, Study, main, study_table
 
 
@@ -58,6 +59,19 @@ def test_a_row_that_fails_does_not_stop_the_others(tmp_path: Path, monkeypatch: 
         main(["--results", str(tmp_path), "run"])
     table = (tmp_path / "toy" / "gat" / "table.md").read_text()
     assert "| gat" in table and "| no-kl" in table
+
+
+def test_comparisons_share_one_pool_and_come_as_they_are_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = Study("toy/gat", "gat", [("gat", 1), ("no-kl", 1)], overrides=SMALL.overrides).comparisons(tmp_path)
+    assert [one.comparison.rows for one in compare_all([second], workers=1)] == [["no-kl"]]
+    pools = []
+    executor = comparisons.ProcessPoolExecutor
+    monkeypatch.setattr(comparisons, "ProcessPoolExecutor", lambda **how: pools.append(how) or executor(**how))
+    third = next(iter(Study("toy/other", "gat", [("gat", 1)], overrides=SMALL.overrides).comparisons(tmp_path)))
+    found = [(one.comparison.output.name, list(one.results)) for one in compare_all([first, second, third], workers=2)]
+    assert found[0] == ("gat", [("no-kl", 0)])  # was there already
+    assert sorted(found[1:]) == [("gat", [("gat", 0)]), ("other", [("gat", 0)])]
+    assert [how["max_workers"] for how in pools] == [2]
 
 
 def test_a_wrong_name_is_answered_with_the_right_one(tmp_path: Path) -> None:

@@ -88,29 +88,74 @@ class Comparison:
         return f"probattn compare {self.recipe.name} --rows {row} --num_seeds {self.num_seeds}{scale}{settings}"
 
 
+@dataclass(frozen=True)
+class Finished:
+    """What there is of a comparison.
+
+    Attributes:
+        comparison: Which one.
+        results: By row and seed, those that were there before among them.
+        failures: What went wrong, by row and seed.
+    """
+
+    comparison: Comparison
+    results: dict[tuple[str, int], RowResult]
+    failures: dict[tuple[str, int], Exception]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether no job is left."""
+        return len(self.results) + len(self.failures) == len(self.comparison.jobs)
+
+
 def compare(comparison: Comparison, *, workers: int) -> str:
     """Run what is not there yet, one thread a process, and write the report; returns the text for the terminal."""
-    if comparison.num_seeds < 1:
-        raise ValueError(f"num_seeds must be at least 1, got {comparison.num_seeds}")
-    if "seed" in comparison.overrides:
-        raise ValueError("a comparison runs seeds 0, 1, ... of every row; say how many with --num_seeds, not seed=")
-    for row in comparison.rows:  # unknown names and settings end here, not in a worker
-        comparison.recipe.load(comparison.recipe.configs(row, comparison.scale), comparison.overrides)
-    results, waiting = _finished(comparison)
-    if results:
-        print(f"{len(results)} of {len(comparison.jobs)} results were there already in {comparison.output}")
-    for row, seed in waiting if comparison.recipe.keeps_runs else ():
-        _set_aside_others(comparison.run_folder(row, seed), comparison.fingerprint(row))
+    return report(next(compare_all([comparison], workers=workers)))
+
+
+def compare_all(comparisons: Sequence[Comparison], *, workers: int) -> Iterator[Finished]:
+    """Run what is not there yet of several comparisons in one pool of processes, so that none waits for another.
+
+    Args:
+        comparisons: In the order their jobs are begun in; no two may share a folder and a row.
+        workers: Processes, one thread each.
+
+    Yields:
+        Each comparison as soon as nothing of it is left to run.
+    """
+    for comparison in comparisons:  # unknown names and settings end here, not in a worker
+        _check(comparison)
+    finished, waiting = [], []
+    for place, comparison in enumerate(comparisons):
+        results, missing = _finished(comparison)
+        if results:
+            print(f"{len(results)} of {len(comparison.jobs)} results were there already in {comparison.output}")
+        for row, seed in missing if comparison.recipe.keeps_runs else ():
+            _set_aside_others(comparison.run_folder(row, seed), comparison.fingerprint(row))
+        waiting += [(place, job) for job in missing]
+        finished.append(Finished(comparison, results, {}))
+    yield from (one for one in finished if one.is_whole)
     evaluated_with = commit()
-    failures: dict[tuple[str, int], Exception] = {}
-    for job, outcome in _outcomes(comparison, waiting, workers=workers):
+    for (place, job), outcome in _outcomes(comparisons, waiting, workers=workers):
+        comparison = comparisons[place]
         if isinstance(outcome, Exception):
-            failures[job] = outcome
+            finished[place].failures[job] = outcome
             print(f"{job[0]}, seed {job[1]}: {outcome}", file=sys.stderr)
         else:
-            results[job] = outcome
+            finished[place].results[job] = outcome
             comparison.store.add(outcome, _about(comparison, outcome, evaluated_with))
-    ordered = [results[job] for job in comparison.jobs if job in results]
+        if finished[place].is_whole:
+            yield finished[place]
+
+
+def report(finished: Finished) -> str:
+    """Write table, report and what went wrong; returns the text for the terminal.
+
+    Raises:
+        RuntimeError: If rows failed; says which, and what the first error was.
+    """
+    comparison, failures = finished.comparison, finished.failures
+    ordered = [finished.results[job] for job in comparison.jobs if job in finished.results]
     text = comparison.recipe.write_report(comparison.recipe.name, ordered, comparison.output) if ordered else ""
     _note_failures(comparison.output, failures)
     if failures:
@@ -121,6 +166,15 @@ def compare(comparison: Comparison, *, workers: int) -> str:
             f"{comparison.output}; the same command runs the rest. First error: {next(iter(failures.values()))}"
         )
     return text
+
+
+def _check(comparison: Comparison) -> None:
+    if comparison.num_seeds < 1:
+        raise ValueError(f"num_seeds must be at least 1, got {comparison.num_seeds}")
+    if "seed" in comparison.overrides:
+        raise ValueError("a comparison runs seeds 0, 1, ... of every row; say how many with --num_seeds, not seed=")
+    for row in comparison.rows:
+        comparison.recipe.load(comparison.recipe.configs(row, comparison.scale), comparison.overrides)
 
 
 def _note_failures(output: Path, failures: Mapping[tuple[str, int], Exception]) -> None:
@@ -137,17 +191,23 @@ def _note_failures(output: Path, failures: Mapping[tuple[str, int], Exception]) 
 
 
 def _outcomes(
-    comparison: Comparison, jobs: Sequence[tuple[str, int]], *, workers: int
-) -> Iterator[tuple[tuple[str, int], RowResult | Exception]]:
-    """Results of jobs, or what went wrong with them, as they come in; an interruption starts no further job."""
+    comparisons: Sequence[Comparison], jobs: Sequence[tuple[int, tuple[str, int]]], *, workers: int
+) -> Iterator[tuple[tuple[int, tuple[str, int]], RowResult | Exception]]:
+    """Results of jobs (place of the comparison, row and seed), or what went wrong with them, as they come in.
+
+    An interruption starts no further job.
+    """
     # fork would copy torch's thread pools, which then hang
     context = multiprocessing.get_context("spawn")
-    name, scale, overrides = comparison.recipe.name, comparison.scale, dict(comparison.overrides)
     pool = ProcessPoolExecutor(
         max_workers=max(1, workers), mp_context=context, initializer=end_with_parent, initargs=(os.getpid(),)
     )
+    running = {}
     try:
-        running = {pool.submit(run_job, name, scale, overrides, comparison.run_folder(*job), *job): job for job in jobs}
+        for place, job in jobs:
+            one = comparisons[place]
+            known = (one.recipe.name, one.scale, dict(one.overrides), one.run_folder(*job))
+            running[pool.submit(run_job, *known, *job)] = (place, job)
         for future in tqdm(as_completed(running), total=len(running), desc="rows", file=sys.stderr):
             try:
                 outcome: RowResult | Exception = future.result()

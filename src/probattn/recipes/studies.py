@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from probattn.recipes.comparison import Comparison, compare, recipe_by_name
+from probattn.recipes.comparison import Comparison, compare_all, recipe_by_name, report
 from probattn.recipes.report import as_markdown
 
 __all__ = ["STUDIES", "Study", "run", "status", "study_table"]
@@ -176,7 +176,7 @@ def status(results: Path = RESULTS) -> str:
 
 
 def run(folders: Sequence[str], *, workers: int = 1, results: Path = RESULTS) -> str:
-    """Run what is missing of some studies, or of all where none is named.
+    """Run what is missing of some studies, or of all where none is named, in one pool of processes.
 
     Args:
         folders: Names of studies.
@@ -192,16 +192,16 @@ def run(folders: Sequence[str], *, workers: int = 1, results: Path = RESULTS) ->
             close = difflib.get_close_matches(folder, known, n=1)
             hint = f"; did you mean {close[0]!r}?" if close else "."
             raise SystemExit(f"there is no study {folder!r}{hint} Known: {', '.join(known)}")
+    wanted = [known[name] for name in folders or known]
     failures = []
-    for name in folders or known:
-        study = known[name]
-        for comparison in study.comparisons(results):
-            try:
-                print(compare(comparison, workers=workers))
-            except RuntimeError as error:  # rows failed; other comparisons do not depend on them
-                print(error, file=sys.stderr)
-                failures.append(f"{name}: {error}")
-        _report(study, results)
+    for finished in compare_all([one for study in wanted for one in study.comparisons(results)], workers=workers):
+        folder = finished.comparison.output.relative_to(results).as_posix()
+        try:
+            print(report(finished))
+        except RuntimeError as error:  # rows failed; other comparisons do not depend on them
+            print(error, file=sys.stderr)
+            failures.append(f"{folder}: {error}")
+        _report(known[folder], results)
     if failures:
         raise SystemExit("\n".join([f"{len(failures)} comparisons have rows that failed:", *failures]))
     return status(results)
