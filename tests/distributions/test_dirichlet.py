@@ -97,3 +97,15 @@ def test_padded_positions_need_no_concentration(padding):
     assert torch.equal(made.log_prob(raw), expected.log_prob(raw)) and torch.equal(made.plug_in, expected.plug_in)
     (made.realise(raw).square().sum() + made.log_prob(raw).sum() + kl(made, expected).sum()).backward()
     assert torch.isfinite(leaf.grad).all() and (leaf.grad[0, MASK] != 0).all()
+
+
+@pytest.mark.parametrize("log_concentration", [0.0, 8.0, 14.0, 20.0])
+def test_density_of_float32_draws_is_that_of_their_weights(log_concentration):
+    """At large concentrations, lgamma and log W rounded to float32 would each be wrong by tens to thousands of nats."""
+    concentration = torch.tensor([[0.3, 0.0, -0.4, 0.1]]).add(log_concentration).exp()
+    made = dirichlet(concentration)
+    raw = made.draw_raw(50, SEED)
+    exact = dirichlet(concentration.double()).log_prob(torch.log_softmax(raw.double().masked_fill(~MASK, -1e300), -1))
+    assert torch.allclose(made.log_prob(raw).double(), exact, atol=1e-3, rtol=1e-6)
+    entropy = torch.distributions.Dirichlet(concentration.double()[:, MASK]).entropy()
+    assert z_scores(-made.log_prob(raw).double(), entropy).abs().max() < 4.0

@@ -9,7 +9,7 @@ from torch.distributions import Distribution, constraints
 from probattn.core.noise import fresh_seed
 from probattn.core.support import Support
 
-__all__ = ["SampleShape", "VectorDistribution", "WeightsDistribution", "at_least_float32"]
+__all__ = ["SampleShape", "VectorDistribution", "WeightsDistribution", "at_least_float32", "precise"]
 
 SampleShape = torch.Size | list[int] | tuple[int, ...]
 """What torch takes as a sample shape; here it has at most one size, the particles."""
@@ -18,6 +18,11 @@ SampleShape = torch.Size | list[int] | tuple[int, ...]
 def at_least_float32(x: Tensor) -> Tensor:
     """Half-precision tensors as float32: lgamma and log(-log u) need it, also under autocast."""
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+def precise(x: Tensor) -> Tensor:
+    """In float64, where the device has it, for differences of large numbers."""
+    return x if x.device.type == "mps" else x.double()  # Apple's GPUs have no float64
 
 
 class WeightsDistribution(Distribution):

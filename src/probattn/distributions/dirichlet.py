@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from probattn.core.support import Support
-from probattn.distributions.base import WeightsDistribution, at_least_float32
+from probattn.distributions.base import WeightsDistribution, at_least_float32, precise
 from probattn.distributions.gamma_noise import log_gamma_sample
 
 __all__ = ["MaskedDirichlet"]
@@ -45,10 +45,14 @@ class MaskedDirichlet(WeightsDistribution):
         return self.attended.fill_outside(self.attended.log_softmax(log_gamma), 0.0)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """(K, *unit) log-density of W on its simplex, given log W. Zero for an empty set and for one position."""
-        entries = (self.concentration - 1.0) * self.attended.fill_outside(value, 0.0)
-        return self.attended.sum(entries - torch.lgamma(self.concentration)) + self._lgamma_total()
+        """(K, *unit) log-density of W on its simplex, given log W. Zero for an empty set and for one position.
 
-    def _lgamma_total(self) -> Tensor:
-        total = self.total
-        return torch.lgamma(total.masked_fill(total == 0, 1.0))
+        Computed in float64, with weights that sum to one there: at concentrations of 1e6 the rounding of log W in
+        float32 alone would be worth tens of nats, most of it off the simplex.
+        """
+        concentration, log_weights = precise(self.concentration), precise(value)
+        log_weights = self.attended.fill_outside(self.attended.log_softmax(log_weights), 0.0)
+        entries = (concentration - 1.0) * log_weights - torch.lgamma(concentration)
+        total = self.attended.sum(concentration)
+        log_prob = self.attended.sum(entries) + torch.lgamma(total.masked_fill(total == 0, 1.0))
+        return log_prob.to(self.concentration.dtype)

@@ -20,6 +20,7 @@ from torch import Tensor
 from probattn.core.arguments import require_choice
 from probattn.core.support import Support
 from probattn.distributions.base import WeightsDistribution, at_least_float32
+from probattn.distributions.clamping import inward_clamp
 from probattn.distributions.concrete import Concrete, StraightThroughConcrete
 from probattn.distributions.dirichlet import MaskedDirichlet
 from probattn.distributions.normalised import NormalisedGamma, NormalisedLognormal, NormalisedWeibull
@@ -74,7 +75,7 @@ class Categorical(Family):
 
 @dataclass(frozen=True)
 class Dirichlet(Family):
-    """Relaxed alignment with concentration exp(scores) (Deng et al., Sec. 4); scores are clamped to +-20.
+    """Relaxed alignment with concentration exp(scores) (Deng et al., Sec. 4); scores are kept inside +-20.
 
     Where q = p, nothing holds the concentrations back: noise costs likelihood, so they grow until draws are constant,
     and the KL of a fresh inference network is enormous. `log_bound` keeps their logarithms inside +-log_bound.
@@ -95,7 +96,7 @@ class Dirichlet(Family):
         scores = at_least_float32(scores)
         if self.log_bound is not None:  # what stands outside the support may be no number, and so would its gradient
             scores = self.log_bound * torch.tanh(support.fill_outside(scores, 0.0) / self.log_bound)
-        return MaskedDirichlet(scores.clamp(-bound, bound).exp(), support=support)
+        return MaskedDirichlet(inward_clamp(scores, -bound, bound).exp(), support=support)
 
 
 @dataclass(frozen=True)
@@ -235,7 +236,7 @@ class DirichletPrior(PriorFamily):
     def __call__(self, log_psi: Tensor, support: Support) -> MaskedDirichlet:
         """See `PriorFamily`."""
         bound = _LOG_CONCENTRATION_BOUND
-        log_psi = support.fill_outside(at_least_float32(log_psi), 0.0).clamp(-bound, bound)
+        log_psi = inward_clamp(support.fill_outside(at_least_float32(log_psi), 0.0), -bound, bound)
         return MaskedDirichlet(self.scale * log_psi.exp(), support=support)
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.distributions import Categorical, Distribution
 from torch.distributions.kl import register_kl as _register_kl
 
-from probattn.distributions.base import WeightsDistribution
+from probattn.distributions.base import WeightsDistribution, precise
 from probattn.distributions.code_choice import CodeChoice
 from probattn.distributions.code_delta import CodeDelta
 from probattn.distributions.concrete import Concrete
@@ -121,7 +121,7 @@ def _dirichlet_dirichlet(q: MaskedDirichlet, p: MaskedDirichlet) -> Tensor:
 
     Its terms cancel: at concentrations of 1e6 float32 leaves nothing of a KL of 1, so it is computed in float64.
     """
-    support, a, b = q.attended, _precise(q.concentration), _precise(p.concentration)
+    support, a, b = q.attended, precise(q.concentration), precise(p.concentration)
     total_a, total_b = support.sum(a), support.sum(b)
     is_empty = total_a == 0
     total_a, total_b = total_a.masked_fill(is_empty, 1.0), total_b.masked_fill(is_empty, 1.0)
@@ -168,10 +168,6 @@ def _without_padding(q: Any, entries: Tensor) -> Tensor:
     if isinstance(q, WeightsDistribution):
         return q.attended.fill_outside(entries, 0.0)
     return entries if q.mask is None else entries.masked_fill(~q.mask.unsqueeze(-1), 0.0)
-
-
-def _precise(x: Tensor) -> Tensor:
-    return x if x.device.type == "mps" else x.double()  # Apple's GPUs have no float64
 
 
 def _padded_to_zero(per_unit: Tensor, q: CodeDelta) -> Tensor:

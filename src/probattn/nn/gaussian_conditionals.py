@@ -9,6 +9,7 @@ from torch.distributions import Distribution
 
 from probattn.core.records import Draw, Given
 from probattn.distributions import DiagonalGaussian
+from probattn.distributions.clamping import inward_clamp
 from probattn.nn.conditionals import Conditional, require_given
 
 __all__ = ["FromContext", "GaussianHead", "MeanMemory", "StandardNormal"]
@@ -69,7 +70,7 @@ class FromContext(Conditional):
         context = require_given(given.context, "FromContext", "context")
         log_variance = 2.0 * self.log_sigma(context)
         bound = _LOG_VARIANCE_BOUND
-        return DiagonalGaussian(context, log_variance.clamp(-bound, bound), mask=given.mask)
+        return DiagonalGaussian(context, inward_clamp(log_variance, -bound, bound), mask=given.mask)
 
 
 class GaussianHead(Conditional):
@@ -91,4 +92,5 @@ class GaussianHead(Conditional):
         """The Gaussian at `given.context`, an encoding (*unit, D)."""
         context = require_given(given.context, "GaussianHead", "context")
         bound = _LOG_VARIANCE_BOUND
-        return DiagonalGaussian(self.mean(context), self.log_variance(context).clamp(-bound, bound), mask=given.mask)
+        log_variance = inward_clamp(self.log_variance(context), -bound, bound)
+        return DiagonalGaussian(self.mean(context), log_variance, mask=given.mask)
