@@ -212,7 +212,7 @@ def graphs(name: str) -> str:
     parts += ["\n**Plug-in predictions, lowest validation loss**\n", as_markdown(*calibration_table(results))]
     differences = difference_table(results)
     if differences[1]:
-        parts += ["\n**The same against plain attention, paired by seed; * where Holm's p is below 0.05**\n"]
+        parts += ["\n**Against plain attention, both rules, paired by seed; * where Holm's p is below 0.05**\n"]
         parts += [as_markdown(*differences)]
     parts += [f"\n**{facts['draws']} draws, lowest validation loss**\n", as_markdown(*uncertainty_table(results))]
     return "\n".join(parts).rstrip("\n") + "\n"

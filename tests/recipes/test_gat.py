@@ -208,17 +208,19 @@ def test_a_comparison_writes_tables_and_goes_on(tmp_path: Path, capsys: pytest.C
 
 def test_differences_are_paired_and_starred_after_holm() -> None:
     def result(row: str, seed: int, nll: float) -> RowResult:
-        return RowResult(row, "", seed, {}, {"loss/clean/mean/scaled_nll": nll})
+        return RowResult(row, "", seed, {}, {"loss/clean/mean/scaled_nll": nll, "gat/noisy/mean/accuracy": -nll})
 
     noise = [0.1, -0.1, 0.05, -0.05, 0.0]
     results = [result("gat", seed, 1.0 + one) for seed, one in enumerate(noise)]
     results += [result("no-kl", seed, 0.5 + one + 0.001 * seed) for seed, one in enumerate(noise)]
     results += [result("wc-code", seed, 1.0 - one) for seed, one in enumerate(noise)]
     header, rows = difference_table(results)
-    assert header[1] == "scaled NLL minus gat"
-    assert rows[0][:2] == ["no-kl", "-0.4980 ± 0.0007 (p < 0.001) *"]
-    assert rows[1][1].startswith("+0.0000") and not rows[1][1].endswith("*")
-    assert [row[2:] for row in rows] == [["-"] * 3] * 2
+    assert header[:3] == ["row", "checkpoint", "scaled NLL minus gat"]
+    (_, noisy), (name, clean), _, (_, same) = ((row[:2], row[2:]) for row in rows)
+    assert name == ["no-kl", "lowest loss"]
+    assert clean == ["-0.4980 ± 0.0007 (p < 0.001) *", "-", "-", "-"]
+    assert noisy == ["-", "-", "+49.80 ± 0.07 (p < 0.001) *", "-"]  # of the other rule, not mixed with this one
+    assert same[0].startswith("+0.0000") and not same[0].endswith("*")
 
 
 def test_a_row_repeats_with_its_seed() -> None:

@@ -208,6 +208,20 @@ def test_class_scores_by_hand() -> None:
     )
 
 
+def test_pavpu_of_draws_by_hand() -> None:
+    """Draws that move together: paired they agree on the first class, unpaired its lead is lost in their spread."""
+    shift = torch.linspace(-0.3, 0.3, 20, dtype=torch.float64)
+    first = torch.stack([0.5 + 0.45 * shift, torch.full_like(shift, 0.5) + 0.02 * shift.roll(3), 0.9 + 0.1 * shift], 1)
+    second = torch.stack([0.45 + 0.45 * shift, torch.full_like(shift, 0.5) - 0.02 * shift, 0.1 + 0.1 * shift], 1)
+    top = torch.stack([first, second], dim=-1)  # (20, 3, 2)
+    probs = torch.tensor([[0.6, 0.4], [0.55, 0.45], [0.9, 0.1]], dtype=torch.float64)
+    zeros = torch.zeros(3, dtype=torch.float64)
+    made = Prediction(probs, zeros, zeros, torch.zeros_like(probs), top, has_noise=True, has_dropout=False)
+    numbers = class_scores(made, torch.tensor([0, 1, 0]))
+    # right, wrong, right; certain by the two tests: (no, no, yes) and (yes, no, yes)
+    assert numbers["pavpu"] == pytest.approx(2 / 3) and numbers["paired_pavpu"] == 1.0
+
+
 def test_small_information_of_draws_is_no_rounding() -> None:
     """Weibull noise of k = 1000 has 1e-6 nats of it, float32 logits 1e-11."""
     is_wrong = torch.tensor([False, True, False])

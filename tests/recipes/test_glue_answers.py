@@ -166,6 +166,10 @@ def test_span_scores_by_hand() -> None:
     assert "pavpu" not in numbers
     drawn = [replace(two, top_two=two.top_two.repeat(3, 1), mutual_information=0.1) for two in predictions]
     assert {"pavpu", "paired_pavpu", "mutual_information_auroc"} <= set(span_scores(drawn, ["red"] * 4, [question] * 4))
+    shift = torch.linspace(-0.3, 0.3, 20, dtype=torch.float64)
+    moving = replace(drawn[0], top_two=torch.stack([0.5 + shift, 0.45 + shift], dim=-1))  # a lead in every draw
+    numbers = span_scores([moving] * 3, ["red", "red", "boat"], [question] * 3)
+    assert (numbers["pavpu"], numbers["paired_pavpu"]) == (pytest.approx(1 / 3), pytest.approx(2 / 3))
 
 
 def trained(row: str = "wc", **overrides: object) -> tuple[GlueTraining, Any, Any]:

@@ -55,6 +55,7 @@ def test_a_row_that_never_learnt_has_a_result(
     assert diverged.metrics["diverged_at"] == 0 and diverged.curve == []
     assert 0.0 < diverged.metrics["clean/both/nll"] < 10.0  # weights are normalised, whatever their KL
     assert "diverged in update 0" in capsys.readouterr().err
+    write_report("glue", [diverged], tmp_path)  # alone, it has no curve to plot
     write_report("glue", [result_of("soft"), diverged], tmp_path)
     assert "wc-exp" in (tmp_path / "table.md").read_text()
     with pytest.raises(ValueError, match="wc, seed 0"):

@@ -1,12 +1,20 @@
 """Which commits a run was trained with."""
 
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from probattn.recipes import provenance
 from probattn.recipes.provenance import commit, note_commit, trained_with
+
+
+@pytest.fixture(autouse=True)
+def as_in_a_new_process() -> Iterator[None]:
+    commit.cache_clear()
+    yield
+    commit.cache_clear()
 
 
 def test_a_run_lists_every_commit_that_trained_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,3 +48,9 @@ def test_a_repository_around_the_environment_is_not_ours(tmp_path: Path, monkeyp
         subprocess.run([*ours, *words], check=True)
     monkeypatch.setattr(provenance, "__file__", str(installed))
     assert commit() == "unknown"
+
+
+def test_what_is_committed_later_did_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = commit()
+    monkeypatch.setattr(subprocess, "run", lambda *words, **how: pytest.fail("asked again"))
+    assert commit() == before

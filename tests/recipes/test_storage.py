@@ -52,6 +52,15 @@ def test_seeds_with_other_settings_are_set_aside(tmp_path: Path, capsys: pytest.
     assert "other settings" in capsys.readouterr().err
 
 
+def test_what_was_set_aside_is_never_replaced(tmp_path: Path) -> None:
+    store = ResultStore(tmp_path, packs_seeds=True)
+    for settings, seeds in (("a", (0, 1, 2)), ("b", (0,)), ("a", (0,)), ("b", (0,))):
+        for seed in seeds:
+            store.add(result(seed), {"fingerprint": settings})
+    kept = {path.name: len(json.loads(path.read_text())) for path in tmp_path.glob("*.old*")}
+    assert kept == {"soft-a.json.old": 3, "soft-b.json.old": 1, "soft-a.json.old-2": 1}
+
+
 def test_mixed_settings_are_not_averaged(tmp_path: Path) -> None:
     store = ResultStore(tmp_path)
     for seed, settings in ((0, "a"), (1, "b")):

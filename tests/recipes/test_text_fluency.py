@@ -69,6 +69,7 @@ def test_table_has_the_papers_numbers_in_brackets(tmp_path: Path) -> None:
         "seed": 0,
         "scorer": "x y",
         "corpus": "yahoo",
+        "sampling": {"temperature": 1.0, "top_p": 1.0},
         "lengths": {"10": values},
         "held_out": {"10": values},
     }
@@ -85,6 +86,9 @@ def test_table_has_the_papers_numbers_in_brackets(tmp_path: Path) -> None:
     assert rows[1][:4] == ["held-out text", "10", "50.0", "3.90 ± 0.50"]
     assert fluency_table([{**record, "corpus": "generated"}])[1][0][3] == "3.90 ± 0.50"
     assert store(record, tmp_path).name == "davam-512-seed0-x_y.json"
+    cooler = {**record, "sampling": {"temperature": 0.5, "top_p": 1.0}}
+    assert store(cooler, tmp_path).name == "davam-512-seed0-x_y-temperature0.5.json"  # does not replace the other
+    assert fluency_table([cooler])[1][0][0] == "davam-512, temperature 0.5"
 
 
 def test_wrong_scorers_are_refused(runs: Path) -> None:

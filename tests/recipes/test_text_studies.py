@@ -92,6 +92,13 @@ def test_augmentation_trains_each_cell_once(tmp_path: Path, monkeypatch: pytest.
     before = {path: path.stat().st_mtime_ns for path in folder.glob("*.json")}
     text_augmentation.main("generated", **folders)
     assert before == {path: path.stat().st_mtime_ns for path in folder.glob("*.json")}
+    with pytest.raises(SystemExit, match=r"has the sizes \[30\], got \[30, 45\]"):
+        text_augmentation.main("generated", sizes=[30, 45], **folders)
+    (made,) = (tmp_path / "work" / "generated").glob("davam-small-30-seed0-*.txt")
+    made.write_text("".join(made.read_text().splitlines(keepends=True)[:9]))
+    (folder / "30-davam-small-1-seed0.json").unlink()
+    with pytest.raises(ValueError, match="has 9 lines where 30 were generated; remove it"):
+        text_augmentation.main("generated", generators=["davam-small"], **folders)
     page, plots = augmentation_page(list(records.values()))
     assert "davam-all" in page and "one seed" in page and list(plots) == ["text_augmentation"]
 

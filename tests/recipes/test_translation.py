@@ -14,7 +14,7 @@ import pytest
 
 import probattn
 from probattn import cli
-from probattn.recipes.comparison import FAILURES_FILE
+from probattn.recipes.failure_notes import FAILURES_FILE
 from probattn.recipes.recipe import Run
 from probattn.recipes.translation import RECIPE, TranslationTask, engine_stages, train
 from probattn.recipes.translation_data import CorpusSettings, load_corpus

@@ -1,11 +1,14 @@
 """Trials of a search: kept, resumed, and run again when their row changes."""
 
 import json
+import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from probattn.recipes import gat_search, gat_search_plan
+from probattn.recipes import gat_search, gat_search_plan, glue_search
+from probattn.recipes.engine_run import last_logged
 from probattn.recipes.trials import Trial, run_trials
 
 FAST = {"graph.num_nodes": 120, "optimiser.max_epochs": 2, "evaluation.draws": 2}
@@ -82,3 +85,27 @@ def test_confirm_says_what_is_missing(tmp_path: Path) -> None:
     (tmp_path / "generated-best.json").write_text('[["no such regime", "wc-ours"]]')
     with pytest.raises(SystemExit, match="no such regime"):
         gat_search.confirm("generated", output=tmp_path)
+
+
+def test_the_best_k_stands_first_also_where_a_metric_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    quality = {2.0: 0.8, 5.0: math.nan, 10.0: 0.7, 20.0: 0.9}
+
+    def fake(recipe: str, scale: str, trials: list[Trial], *, metrics: list[str], **rest: object) -> dict[str, Any]:
+        found: dict[str, dict[str, float]] = {}
+        for trial in trials:
+            value = quality.get(trial.overrides.get("attention.k", 2.0), 0.1)
+            found[trial.key] = {metrics[1]: 0.5} | ({} if math.isnan(value) else {metrics[0]: value})
+        return found
+
+    monkeypatch.setattr(glue_search, "KS", tuple(quality))
+    monkeypatch.setattr(glue_search, "run_trials", fake)
+    lines = [line.split("|")[1:4] for line in glue_search.search("stsb").splitlines()]
+    found = [[cell.strip() for cell in line] for line in lines if line[0].strip() == "wc"]
+    assert found[0] == ["wc", "20", "90.00"] and found[-1] == ["wc", "5", "nan"]
+
+
+def test_the_last_finite_value_of_a_log(tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    log.write_text('{"kind": "train", "update": 1, "kl": 2.5}\n{"kind": "train", "update": 2, "kl": "inf"}\n')
+    assert last_logged(log, "kl") == {"kl": 2.5} and last_logged(log, "update") == {"update": 2}
+    assert last_logged(log, "other") == {}

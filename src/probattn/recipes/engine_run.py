@@ -164,19 +164,20 @@ def _curves(log: Path, kind: str) -> dict[str, list[tuple[int, float]]]:
         if entry["kind"] != kind:
             continue
         for name, value in entry.items():
-            if (
-                name not in ("kind", "update", "stage", "epoch")
-                and isinstance(value, int | float)
-                and math.isfinite(value)
-            ):
+            if name not in ("kind", "update", "stage", "epoch") and _is_finite(value):
                 curves.setdefault(name, []).append((entry["update"], value))
     return curves
 
 
 def last_logged(log: Path, name: str) -> dict[str, float]:
-    """The last value of a training log's column, by its name; empty where it was never logged."""
-    values = [entry[name] for entry in _entries(log) if entry.get(name) is not None]
+    """The last finite value of a training log's column, by its name; empty where there is none."""
+    values = [entry[name] for entry in _entries(log) if _is_finite(entry.get(name))]
     return {name: values[-1]} if values else {}
+
+
+def _is_finite(value: Any) -> bool:
+    """A log writes what is not finite as text."""
+    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def _entries(log: Path) -> list[dict[str, Any]]:

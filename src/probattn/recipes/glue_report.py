@@ -66,9 +66,9 @@ def _page(task: str, results: Sequence[RowResult]) -> str:
     if kl[1]:
         sections.append(Section("What the KL does", _KL, render_table(*kl)))
     curves = {result.row: result.curve for result in results if result.seed == seeds[0]}
-    sections.append(
-        Section("Training", "First seed, single batches.", curve_plot(curves, x="update", y="loss without KL"))
-    )
+    if any(curves.values()):  # a row may have diverged in its first update
+        plot = curve_plot(curves, x="update", y="loss without KL")
+        sections.append(Section("Training", "First seed, single batches.", plot))
     return render_page(f"probattn: {task}, {facts['task']}", lead, sections)
 
 

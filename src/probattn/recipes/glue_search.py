@@ -54,7 +54,8 @@ def search(
     for (row, k), group in grid.items():
         value, nll = (statistics.fmean(found[trial.key].get(name, math.nan) for trial in group) for name in kept)
         lines.append((row, k, value, nll))
-    lines.sort(key=lambda line: (line[0], -line[2], line[3]))
+    # the best k of a row first; what is no number, e.g. the correlation of constant scores, last
+    lines.sort(key=lambda line: (line[0], math.isnan(line[2]), -line[2], math.isnan(line[3]), line[3]))
     cells = [
         [row, "-" if math.isinf(k) else f"{k:g}", f"{100.0 * value:.2f}", f"{nll:.3f}"] for row, k, value, nll in lines
     ]

@@ -1,6 +1,7 @@
 """Which code made a result: the commit that runs now, and every commit that a run was trained with."""
 
 import subprocess
+from functools import cache
 from pathlib import Path
 
 __all__ = ["commit", "note_commit", "trained_with"]
@@ -9,10 +10,12 @@ _FILE = "commits"
 _UNKNOWN = "unrecorded"  # of checkpoints that are older than this file
 
 
+@cache  # of the code in memory: what is committed while a process runs is not what it runs
 def commit() -> str:
-    """The commit of the code that runs, with "-dirty" where files of the package differ from it.
+    """The commit of the code that runs, as it was when the process first asked.
 
-    "unknown" without git, and where the package is installed: a repository around the environment is not ours.
+    With "-dirty" where files of the package differ from it; "unknown" without git, and where the package is
+    installed: a repository around the environment is not ours.
     """
     folder = str(Path(__file__).parent.parent)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from probattn.recipes.results import RowResult
 
-__all__ = ["ResultStore", "read_results", "without_paths", "write_atomically"]
+__all__ = ["ResultStore", "read_results", "unused_name", "without_paths", "write_atomically"]
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class ResultStore:
         known = self._records(path)
         others = [other for other in known if other["fingerprint"] == about["fingerprint"]]
         if len(others) < len(known):
-            aside = path.with_name(f"{path.stem}-{known[0]['fingerprint']}.json.old")
+            aside = unused_name(path.with_name(f"{path.stem}-{known[0]['fingerprint']}.json.old"))
             print(f"{path} held seeds with other settings; they are now in {aside}", file=sys.stderr)
             write_atomically(aside, path.read_text())
         others = [other for other in others if other["result"]["seed"] != result.seed]
@@ -89,6 +89,20 @@ def write_atomically(path: Path, text: str) -> None:
     partial = path.with_name(path.name + ".partial")
     partial.write_text(text, encoding="utf-8")
     partial.replace(path)
+
+
+def unused_name(path: Path) -> Path:
+    """The path, or, where something is there already, with the first free number behind it.
+
+    Example:
+        >>> unused_name(Path("/")).as_posix()
+        '/-2'
+    """
+    number, free = 1, path
+    while free.exists():
+        number += 1
+        free = path.parent / f"{path.name}-{number}"
+    return free
 
 
 def without_paths(value: Any) -> Any:

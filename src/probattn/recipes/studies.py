@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from probattn.recipes.comparison import Comparison, compare_all, recipe_by_name, report
+from probattn.recipes.comparison import Comparison, Finished, compare_all, recipe_by_name, report
+from probattn.recipes.failure_notes import note_failures
 from probattn.recipes.report import as_markdown
 
 __all__ = ["STUDIES", "Study", "run", "status", "study_table"]
@@ -192,22 +193,27 @@ def run(folders: Sequence[str], *, workers: int = 1, results: Path = RESULTS) ->
             close = difflib.get_close_matches(folder, known, n=1)
             hint = f"; did you mean {close[0]!r}?" if close else "."
             raise SystemExit(f"there is no study {folder!r}{hint} Known: {', '.join(known)}")
-    wanted = [known[name] for name in folders or known]
     failures = []
-    for finished in compare_all([one for study in wanted for one in study.comparisons(results)], workers=workers):
+    failed: dict[str, dict[tuple[str, int], Exception]] = {}  # by folder, which several comparisons may share
+
+    def tell(finished: Finished) -> None:
         folder = finished.comparison.output.relative_to(results).as_posix()
-        try:
-            print(report(finished))
-        except RuntimeError as error:  # rows failed; other comparisons do not depend on them
-            print(error, file=sys.stderr)
-            failures.append(f"{folder}: {error}")
-        _report(known[folder], results)
+        failed.setdefault(folder, {}).update(finished.failures)
+        for write in (lambda: print(report(finished)), lambda: _report(known[folder], results, failed[folder])):
+            try:
+                write()
+            except Exception as error:  # rows failed, or a table; other comparisons do not depend on them
+                print(error, file=sys.stderr)
+                failures.append(f"{folder}: {error}")
+
+    wanted = [known[name] for name in dict.fromkeys(folders or known)]
+    compare_all([one for study in wanted for one in study.comparisons(results)], tell, workers=workers)
     if failures:
         raise SystemExit("\n".join([f"{len(failures)} comparisons have rows that failed:", *failures]))
     return status(results)
 
 
-def _report(study: Study, results: Path) -> None:
+def _report(study: Study, results: Path, failed: Mapping[tuple[str, int], Exception]) -> None:
     """The table and report of all comparisons of a study together; each of them has written its own."""
     found = []
     for comparison in study.comparisons(results):
@@ -219,6 +225,7 @@ def _report(study: Study, results: Path) -> None:
         places = {row: place for place, row in enumerate(recipe.rows)}
         found.sort(key=lambda result: (places[result.row], result.seed))
         recipe.write_report(recipe.name, found, results / study.folder)
+    note_failures(results / study.folder, failed)
 
 
 def main(words: Sequence[str] | None = None) -> None:

@@ -26,6 +26,7 @@ from probattn.kernels.native import settle
 from probattn.metrics import exact_ppl
 from probattn.recipes.recipe import Run
 from probattn.recipes.report import as_markdown
+from probattn.recipes.storage import write_atomically
 from probattn.recipes.text_augmentation_tables import augmentation_table
 from probattn.recipes.text_cells import find_cell, fingerprint, read_cells, store_cell, train_on
 from probattn.recipes.text_data import TextCorpus, load_corpus
@@ -99,9 +100,11 @@ def main(
     """
     if scale not in STUDIES:
         raise SystemExit(f"there are the scales {list(STUDIES)}, got '{scale}'")
+    study = STUDIES[scale]
+    if sizes is not None and not set(sizes) <= set(study.sizes):
+        raise SystemExit(f"the study of {scale} has the sizes {list(study.sizes)}, got {list(sizes)}")
     torch.set_num_threads(1)
     settle()
-    study = STUDIES[scale]
     for seed in seeds:
         bench = Bench(scale, study, work=work / scale, seed=seed)
         for size in study.sizes if sizes is None else sizes:
@@ -175,9 +178,11 @@ class Bench:
             )
             writer, _ = train_on(self._corpus(seen), self._run(_ROWS[generator], path.with_suffix(""), updates))
             texts = [one.text for one in writer.sample(most, seed=self.seed)]
-            path.write_text("\n".join(texts) + "\n", encoding="utf-8")
-        lines = path.read_text(encoding="utf-8").split("\n")[:count]
-        return tuple(line for line in lines if line.split())
+            write_atomically(path, "\n".join(texts) + "\n")
+        lines = path.read_text(encoding="utf-8").split("\n")[:-1]
+        if len(lines) != most:
+            raise ValueError(f"{path} has {len(lines)} lines where {most} were generated; remove it, and run again")
+        return tuple(line for line in lines[:count] if line.split())
 
     def _corpus(self, train: Sequence[str]) -> TextCorpus:
         """The same words and held-out text with other training text."""

@@ -162,11 +162,17 @@ def judged(texts: Sequence[str], scorer: Scorer) -> dict[str, float]:
 
 
 def store(record: Mapping[str, Any], folder: Path) -> Path:
-    """Write a record as JSON; the file is named after the row, the seed and the scorer."""
+    """Write a record as JSON; the file is named after the row, the seed, the scorer and how texts were drawn."""
     scorer = "".join(letter if letter.isalnum() or letter == "-" else "_" for letter in str(record["scorer"]))
-    path = folder / f"{record['row']}-seed{record['seed']}-{scorer}.json"
+    path = folder / f"{record['row']}-seed{record['seed']}-{scorer}{_drawn(record, '-{}{:g}')}.json"
     write_atomically(path, json.dumps(record, indent=1) + "\n")
     return path
+
+
+def _drawn(record: Mapping[str, Any], form: str) -> str:
+    """How texts were drawn, where it is not as the model has it."""
+    kept = {name: record["sampling"][name] for name in ("temperature", "top_p")}
+    return "".join(form.format(name, value) for name, value in kept.items() if value != 1.0)
 
 
 def fluency_table(records: Sequence[Mapping[str, Any]]) -> Table:
@@ -175,6 +181,7 @@ def fluency_table(records: Sequence[Mapping[str, Any]]) -> Table:
     rows = []
     for record in records:
         name = record["row"] if record["seed"] == 0 else f"{record['row']}, seed {record['seed']}"
+        name += _drawn(record, ", {} {:g}")
         for length, values in record["lengths"].items():
             row = record["row"] if record["corpus"] in PUBLISHED else ""
             rows.append([name, length, *_cells(values, row, int(length))])

@@ -1,20 +1,14 @@
 """Many short runs of a recipe with different settings, in one file that a stopped search goes on with."""
 
 import json
-import os
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
-from probattn.recipes.comparison import Comparison, end_with_parent, recipe_by_name, run_job
-from probattn.recipes.provenance import commit
+from probattn.recipes.comparison import Comparison, recipe_by_name, run_job
+from probattn.recipes.job_pool import run_jobs
 from probattn.recipes.storage import write_atomically
 
 __all__ = ["Trial", "run_trials"]
@@ -59,32 +53,23 @@ def run_trials(
     settings = {trial.key: _settings(recipe, scale, trial) for trial in trials}
     known: dict[str, dict[str, Any]] = json.loads(output.read_text()) if output.exists() else {}
     waiting = [one for one in trials if known.get(one.key, {}).get("settings") != settings[one.key]]
-    about = {"scale": scale, "commit": commit()}
     failures: dict[str, Exception] = {}
-    with (
-        tempfile.TemporaryDirectory() as scratch,
-        ProcessPoolExecutor(
-            max_workers=workers,
-            mp_context=get_context("spawn"),
-            initializer=end_with_parent,
-            initargs=(os.getpid(),),
-        ) as pool,
-    ):
-        running = {
-            pool.submit(run_job, recipe, scale, dict(one.overrides), Path(scratch), one.row, one.seed): one
-            for one in waiting
-        }
-        for future in tqdm(as_completed(running), total=len(running), desc="trials", file=sys.stderr):
-            trial = running[future]
-            try:
-                result = future.result()
-            except Exception as error:  # of one trial; the others go on
-                failures[trial.key] = error
-                continue
-            kept = {name: result.metrics[name] for name in metrics if name in result.metrics}
-            known[trial.key] = {**about, "settings": settings[trial.key], "metrics": kept}
-            lines = [f" {json.dumps(key)}: {json.dumps(value)}" for key, value in known.items()]
-            write_atomically(output, "{\n" + ",\n".join(lines) + "\n}\n")
+
+    def keep(place: int, outcome: Any) -> None:
+        trial = waiting[place]
+        if isinstance(outcome, Exception):
+            failures[trial.key] = outcome
+            return
+        result, made_with = outcome
+        kept = {name: result.metrics[name] for name in metrics if name in result.metrics}
+        about = {"scale": scale, "commit": made_with, "settings": settings[trial.key]}
+        known[trial.key] = {**about, "metrics": kept}
+        lines = [f" {json.dumps(key)}: {json.dumps(value)}" for key, value in known.items()]
+        write_atomically(output, "{\n" + ",\n".join(lines) + "\n}\n")
+
+    with tempfile.TemporaryDirectory() as scratch:
+        calls = [(recipe, scale, dict(one.overrides), Path(scratch), one.row, one.seed) for one in waiting]
+        run_jobs(run_job, calls, keep, workers=workers, title="trials")
     if failures:
         key, first = next(iter(failures.items()))
         raise RuntimeError(
