@@ -6,6 +6,7 @@ python scripts/render_tables.py --check    # fails where a page is not what the 
 
 import json
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 from probattn.recipes.captioning import RECIPE as CAPTIONING
@@ -58,6 +59,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = ROOT / "docs" / "generated"
 PLOTS = ROOT / "docs" / "assets"
 GENERATED_METRICS = ("ppl", "elbo_ppl", "bleu", "entropy", "aer", "posterior_aer", "exact_aer", "effective_kl_gradient")
+LONGER_METRICS = ("ppl", "elbo_ppl", "bleu", "entropy", "posterior_entropy", "exact_entropy", "aer", "posterior_aer")
 LEAST_BLEU = 37.0  # a shorter trial on Multi30k reached 36.3
 GRAPH_NAMES: tuple[Graph, ...] = ("cora", "citeseer", "pubmed")
 BOUND_COLUMNS = (
@@ -179,16 +181,18 @@ def k_max_time() -> float | None:
     return times[names[0]] / times[names[1]] if all(name in times for name in names) else None
 
 
-def generated() -> str:
-    """Translation of the generated corpus, with alignment error rates."""
-    results = stored(ROOT / "results" / "nmt_generated", TRANSLATION.rows)
+def generated(folder: str, metrics: Collection[str], settings: str = "") -> str:
+    """Translation of the generated corpus, with alignment error rates or entropies."""
+    results = stored(ROOT / "results" / folder, TRANSLATION.rows)
+    if not results:
+        return "No results yet.\n"
     seeds = sorted({result.seed for result in results})
     note = (
         f"Seeds {seeds}, {results[0].facts['updates']} updates; means and standard deviations over seeds. Made by "
         f"`probattn compare translation --rows {' '.join(dict.fromkeys(result.row for result in results))} --num_seeds "
-        f"{len(seeds)} --output results/nmt_generated`."
+        f"{len(seeds)}{settings} --output results/{folder}`."
     )
-    columns = [column for column in COLUMNS if column.metric in GENERATED_METRICS]
+    columns = [column for column in COLUMNS if column.metric in metrics]
     return f"{render_markdown(results, columns)}\n{note}\n"
 
 
@@ -373,7 +377,8 @@ def main() -> None:
         **{f"gat_search_{name}": graph_search(name) for name in GRAPH_NAMES},
         **{f"glue_{name}": glue(name) for name in ("mrpc", "cola", "rte", "stsb")},
         "nmt_europarl": europarl(),
-        "nmt_generated": generated(),
+        "nmt_generated": generated("nmt_generated", GENERATED_METRICS),
+        "nmt_longer": generated("nmt_longer", LONGER_METRICS, " --set epochs=20"),
         "nmt_kmax": k_max(),
         "nmt_multi30k": multi30k(),
         "recall": recall(),

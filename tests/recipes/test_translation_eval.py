@@ -98,6 +98,10 @@ def test_entropy_and_error_rate_by_hand(files: tuple[Path, Path]) -> None:
             count += 1
     found = mean_entropy(translator.model, corpus, "test", aligner=Aligner.POSTERIOR)
     assert found == pytest.approx(total / count, rel=1e-4)
+    everything = translator.evaluate(corpus)
+    assert everything["posterior_entropy"] == pytest.approx(found, rel=1e-6)
+    exact = mean_entropy(translator.model, corpus, "test", aligner=Aligner.EXACT)
+    assert everything["exact_entropy"] == pytest.approx(exact, rel=1e-6) and exact != pytest.approx(found, rel=1e-3)
     pairs = corpus.texts["test"]
     own = [one.links for one in translator.align(pairs.source, pairs.target, aligner="prior")]
     right = replace(corpus, gold=[(links, links) for links in own])

@@ -68,6 +68,7 @@ STUDIES = (
             ("variational-loo variational-topk", 3),
         ],
     ),
+    Study("nmt_longer", "translation", [("soft marginal variational-enum", 2)], overrides={"epochs": 20}),
     Study(
         "nmt_multi30k",
         "translation",

@@ -142,6 +142,8 @@ def evaluate_model(
         metrics |= entropies_of(model, corpus, split)
         metrics |= elbo_metrics(model, corpus, split, train_estimator=train_estimator)
         aligners = available_aligners(model)
+        if Aligner.EXACT in aligners:
+            metrics["exact_entropy"] = mean_entropy(model, corpus, split, aligner=Aligner.EXACT)
         if Aligner.POSTERIOR in aligners:
             weighted = importance_weighted_ppl(model, corpus, split)
             metrics |= {} if weighted is None else {"iw_ppl": weighted}

@@ -25,6 +25,7 @@ COLUMNS = (
     Column("chrf", "chrF", "high"),
     Column("entropy", "entropy p"),
     Column("posterior_entropy", "entropy q"),
+    Column("exact_entropy", "entropy exact"),
     Column("aer", "AER p", "low"),
     Column("posterior_aer", "AER q", "low"),
     Column("exact_aer", "AER exact", "low"),
@@ -37,6 +38,7 @@ COLUMNS = (
 _OF_ALIGNMENT = (
     "entropy",
     "posterior_entropy",
+    "exact_entropy",
     "aer",
     "posterior_aer",
     "exact_aer",
