@@ -11,6 +11,18 @@ import pytest
 from probattn.recipes.job_pool import run_jobs
 
 
+class Strange(Exception):
+    """Cannot be made again from its text alone, as it has to be in another process."""
+
+    def __init__(self, first: str, second: str):
+        super().__init__(first + second)
+
+
+def wait_for(path: Path) -> None:
+    while not path.exists():
+        time.sleep(0.05)
+
+
 def work(kind: str, folder: Path) -> str:
     """A job of each kind; notes that it was begun."""
     with (folder / kind).open("a") as file:
@@ -18,14 +30,18 @@ def work(kind: str, folder: Path) -> str:
     if kind == "fails":
         raise ValueError("no such thing")
     if kind == "exits":
+        wait_for(folder / "slow")
         raise SystemExit("the time was up")
     if kind == "interrupted":
-        while not (folder / "slow").exists():  # so that another one runs when this one ends
-            time.sleep(0.05)
+        wait_for(folder / "slow")
         raise KeyboardInterrupt
+    if kind == "strange":
+        raise Strange("some", "thing")
     if kind == "killed" or (kind == "killed once" and (folder / kind).read_text().count("begun") == 1):
         os.kill(os.getpid(), signal.SIGKILL)
-    if kind == "slow":
+    if kind == "slow":  # it is not done before another one has ended
+        while not any((folder / other).exists() for other in ("interrupted", "exits", "first")):
+            time.sleep(0.05)
         time.sleep(2.0)
     return f"{kind} is done"
 
@@ -38,11 +54,12 @@ def outcomes(kinds: list[str], folder: Path, *, workers: int = 1) -> dict[str, A
 
 
 def test_a_job_that_fails_or_is_killed_does_not_touch_the_others(tmp_path: Path, capfd: Any) -> None:
-    kinds = ["fails", "killed", "killed once", "first", "second"]
+    kinds = ["fails", "strange", "killed", "killed once", "first", "second"]
     found = outcomes(kinds, tmp_path, workers=2)
     assert str(found["fails"]) == "no such thing"
+    assert str(found["strange"]) == "Strange: something" and (tmp_path / "strange").read_text() == "begun\n"
     assert "its process was lost 2 times" in str(found["killed"])
-    assert [found[kind] for kind in kinds[2:]] == ["killed once is done", "first is done", "second is done"]
+    assert [found[kind] for kind in kinds[3:]] == ["killed once is done", "first is done", "second is done"]
     assert "its job is tried again" in capfd.readouterr().err
 
 
@@ -52,8 +69,7 @@ def test_an_interruption_begins_nothing_and_loses_nothing(tmp_path: Path, kind: 
     jobs = [(one, tmp_path) for one in (kind, "slow", "never begun")]
     with pytest.raises(error):
         run_jobs(work, jobs, lambda place, outcome: found.update({place: outcome}), workers=2, title="jobs")
-    # "slow" ran beside it, or was not begun yet: then it is not there either
-    assert found == ({1: "slow is done"} if (tmp_path / "slow").exists() else {})
+    assert found == {1: "slow is done"}
     assert not (tmp_path / "never begun").exists()
 
 
@@ -62,8 +78,7 @@ def test_an_error_of_who_keeps_results_loses_none_of_the_others(tmp_path: Path) 
 
     def keep(place: int, outcome: Any) -> None:
         if place == 0:
-            while not (tmp_path / "slow").exists():
-                time.sleep(0.05)
+            wait_for(tmp_path / "slow")
             raise OSError("the disk is full")
         found.append(outcome)
 
@@ -72,5 +87,7 @@ def test_an_error_of_who_keeps_results_loses_none_of_the_others(tmp_path: Path) 
     assert found == ["slow is done"] and not (tmp_path / "third").exists()
 
 
-def test_no_jobs() -> None:
+def test_no_jobs_and_no_workers() -> None:
     run_jobs(work, [], lambda place, outcome: None, workers=2, title="jobs")
+    with pytest.raises(ValueError, match="expected at least one worker, got 0"):
+        run_jobs(work, [], lambda place, outcome: None, workers=0, title="jobs")

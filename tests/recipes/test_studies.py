@@ -11,7 +11,8 @@ from probattn.recipes import comparison, studies
 from probattn.recipes.comparison import Comparison, compare_all, recipe_by_name
 from probattn.recipes.failure_notes import FAILURES_FILE
 from probattn.recipes.job_pool import run_jobs
-from probattn.recipes.studies import STUDIES, Study, main, study_table
+from probattn.recipes.studies import main, study_table
+from probattn.recipes.study_list import STUDIES, Study
 
 
 @pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.folder)
@@ -61,7 +62,7 @@ def test_a_row_that_fails_does_not_stop_the_others(tmp_path: Path, monkeypatch: 
     whole = Study("toy/gat", "gat", [("gat", 1), ("no-kl", 1)], overrides=SMALL.overrides)
     monkeypatch.delenv("PROBATTN_DATA", raising=False)
     monkeypatch.setattr(studies, "STUDIES", (broken, whole))
-    with pytest.raises(SystemExit, match=r"1 comparisons have rows that failed:\ntoy/broken: 1 of 1 rows failed"):
+    with pytest.raises(SystemExit, match=r"1 comparisons have failures:\ntoy/broken: 1 of 1 rows failed"):
         main(["--results", str(tmp_path), "run"])
     table = (tmp_path / "toy" / "gat" / "table.md").read_text()
     assert "| gat" in table and "| no-kl" in table
@@ -93,7 +94,7 @@ def test_a_report_that_cannot_be_written_does_not_stop_the_others(
     wanted = [Study(f"toy/{name}", "gat", [("gat", 1)], overrides=SMALL.overrides) for name in ("first", "second")]
     monkeypatch.setattr(studies, "STUDIES", tuple(wanted))
     (tmp_path / "toy" / "first" / "report.html").mkdir(parents=True)  # no file can be put there
-    with pytest.raises(SystemExit, match=r"toy/first: .*directory"):
+    with pytest.raises(SystemExit, match=r"1 comparisons have failures:\ntoy/first: .*directory"):
         main(["--results", str(tmp_path), "run"])
     assert (tmp_path / "toy" / "first" / "gat.json").exists() and (tmp_path / "toy" / "second" / "table.md").exists()
 

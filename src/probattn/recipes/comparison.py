@@ -85,11 +85,13 @@ class Finished:
 
     Attributes:
         comparison: Which one.
+        marks: Fingerprints of its rows before anything was run.
         results: By row and seed, those that were there before among them.
         failures: What went wrong, by row and seed.
     """
 
     comparison: Comparison
+    marks: Mapping[str, str]
     results: dict[tuple[str, int], RowResult]
     failures: dict[tuple[str, int], Exception] = field(default_factory=dict)
 
@@ -125,7 +127,7 @@ def compare_all(comparisons: Sequence[Comparison], on_whole: Callable[[Finished]
                 f"{len(finished.results)} of {len(comparison.jobs)} results were there already in {comparison.output}"
             )
         for row, seed in finished.missing if comparison.recipe.keeps_runs else ():
-            _set_aside_others(comparison.run_folder(row, seed), comparison.fingerprint(row))
+            _set_aside_others(comparison.run_folder(row, seed), finished.marks[row])
         everything.append(finished)
         waiting += [(finished, job) for job in finished.missing]
 
@@ -137,7 +139,7 @@ def compare_all(comparisons: Sequence[Comparison], on_whole: Callable[[Finished]
         else:
             result, made_with = outcome
             finished.results[job] = result
-            finished.comparison.store.add(result, _about(finished.comparison, result, made_with))
+            finished.comparison.store.add(result, _about(finished, result, made_with))
         if not finished.missing:
             on_whole(finished)
 
@@ -159,8 +161,10 @@ def report(finished: Finished) -> str:
     """
     comparison, failures = finished.comparison, finished.failures
     ordered = [finished.results[job] for job in comparison.jobs if job in finished.results]
-    text = comparison.recipe.write_report(comparison.recipe.name, ordered, comparison.output) if ordered else ""
-    note_failures(comparison.output, failures)
+    try:
+        text = comparison.recipe.write_report(comparison.recipe.name, ordered, comparison.output) if ordered else ""
+    finally:
+        note_failures(comparison.output, failures)
     if failures:
         print(text)
         names = ", ".join(f"{row} (seed {seed})" for row, seed in failures)
@@ -207,27 +211,29 @@ def run_job(
         The result, and the commit of the code that made it.
     """
     with working():
+        made_with = commit()
         torch.set_num_threads(1)
         native.settle()
         recipe = recipe_by_name(name)
         settings, plain = recipe.load(recipe.configs(row, scale), {**overrides, "seed": seed})
         if recipe.keeps_runs:
             note_commit(output)
-        result = recipe.train(Run(settings, plain, output, show_progress=False, keeps_model=recipe.keeps_runs))
-        return result, commit()
+        run = Run(settings, plain, output, show_progress=False, keeps_model=recipe.keeps_runs)
+        return recipe.train(run), made_with
 
 
 def _finished(comparison: Comparison) -> Finished:
     """Results that are on disk already with the same settings."""
     marks = {row: comparison.fingerprint(row) for row in comparison.rows}
     found = {(row, seed): comparison.store.find(row, seed, marks[row]) for row, seed in comparison.jobs}
-    return Finished(comparison, {job: result for job, result in found.items() if result is not None})
+    return Finished(comparison, marks, {job: result for job, result in found.items() if result is not None})
 
 
-def _about(comparison: Comparison, result: RowResult, made_with: str) -> dict[str, Any]:
+def _about(finished: Finished, result: RowResult, made_with: str) -> dict[str, Any]:
+    comparison = finished.comparison
     folder = comparison.run_folder(result.row, result.seed)
     return {
-        "fingerprint": comparison.fingerprint(result.row),
+        "fingerprint": finished.marks[result.row],
         "command": comparison.command(result.row),
         "overrides": dict(comparison.overrides),
         "version": __version__,

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from probattn.recipes.gat_tables import (
     BASELINE,
+    CHECKPOINT_RULES,
     accuracy_table,
     calibration_table,
     difference_table,
@@ -88,10 +89,9 @@ def _page(task: str, results: Sequence[RowResult]) -> str:
 
 
 def _differences(results: Sequence[RowResult]) -> list[Section]:
-    rules = {"GAT's rule": "gat", "lowest loss": "loss"}
     return difference_sections(
         results,
-        {label: f"{rule}/clean/mean/accuracy" for label, rule in rules.items()},
+        {label: f"{rule}/clean/mean/accuracy" for rule, label in CHECKPOINT_RULES.items()},
         baseline=BASELINE,
         text="Points of accuracy above plain graph attention with the same seeds; bars are 95% intervals. A row that "
         "wins under one rule only does not win.",

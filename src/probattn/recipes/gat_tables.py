@@ -8,6 +8,7 @@ from probattn.recipes.results import RowResult, Summary, summarise
 
 __all__ = [
     "BASELINE",
+    "CHECKPOINT_RULES",
     "PUBLISHED",
     "accuracy_table",
     "calibration_table",

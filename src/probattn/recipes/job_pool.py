@@ -7,6 +7,7 @@
 
 import multiprocessing
 import os
+import pickle
 import signal
 import sys
 import threading
@@ -43,10 +44,13 @@ def run_jobs(
         title: Of the progress bar.
 
     Raises:
-        BaseException: A job's exit or interruption, or one of this process; what was done by then has been kept.
+        BaseException: A job's exit or interruption, or one of this process. Jobs that run then are waited for and
+            kept; a second interruption gives them up.
     """
+    if workers < 1:
+        raise ValueError(f"expected at least one worker, got {workers}")
     pool = _Pool(function, jobs, keep=keep)
-    slots = [_Slot() for _ in range(min(max(1, workers), len(jobs)))]
+    slots = [_Slot() for _ in range(min(workers, len(jobs)))]
     waiting = list(range(len(jobs)))
     running: dict[Future[Any], tuple[int, _Slot]] = {}
     try:
@@ -108,10 +112,10 @@ class _Pool:
     def submit(self, slot: _Slot, place: int) -> "Future[Any]":
         self.tries[place] += 1
         try:
-            return slot.submit(self.function, *self.jobs[place])
+            return slot.submit(_call, self.function, *self.jobs[place])
         except BrokenProcessPool:  # it was lost while it had nothing to do
             slot.renew()
-            return slot.submit(self.function, *self.jobs[place])
+            return slot.submit(_call, self.function, *self.jobs[place])
 
     def take(self, place: int, future: "Future[Any]") -> bool:
         """Keep what became of a job; False where its process was lost and it is to be tried again."""
@@ -126,19 +130,39 @@ class _Pool:
             )
         except Exception as error:  # of one job; the others go on
             outcome = error
-        self.keep(place, outcome)
+        try:
+            self.keep(place, outcome)
+        except KeyboardInterrupt:  # in the middle of writing
+            self.keep(place, outcome)
+            raise
         return True
 
     def take_rest(self, running: "dict[Future[Any], tuple[int, _Slot]]") -> None:
         """On the way out: wait for the jobs that run, and keep those that come to an end."""
         for future, (place, _) in running.items():
-            if future.exception() is None:
+            if future.exception() is not None:
+                continue
+            try:
                 self.keep(place, future.result())
+            except Exception as error:  # there is one on its way already
+                print(f"a result could not be kept: {error}", file=sys.stderr)
+
+
+def _call(function: Callable[..., Any], *arguments: Any) -> Any:
+    """The function's result, or its error as one that can be sent to another process."""
+    try:
+        return function(*arguments)
+    except Exception as error:
+        try:
+            pickle.loads(pickle.dumps(error))
+        except Exception:
+            raise RuntimeError(f"{type(error).__name__}: {error}") from None
+        raise
 
 
 @contextmanager
 def working() -> Iterator[None]:
-    """Around the work on a job: a process whose parent is gone ends only behind it."""
+    """Around the work on a job: a process whose parent is gone ends behind it, if the job heeds SIGTERM itself."""
     _IS_BUSY.set()
     try:
         yield

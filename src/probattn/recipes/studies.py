@@ -10,153 +10,17 @@ folder that PROBATTN_DATA names. Searches and studies that are not comparisons a
 import argparse
 import difflib
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from probattn.recipes.comparison import Comparison, Finished, compare_all, recipe_by_name, report
+from probattn.recipes.comparison import Finished, compare_all, recipe_by_name, report
 from probattn.recipes.failure_notes import note_failures
 from probattn.recipes.report import as_markdown
+from probattn.recipes.study_list import STUDIES, Study
 
-__all__ = ["STUDIES", "Study", "run", "status", "study_table"]
+__all__ = ["run", "status", "study_table"]
 
 RESULTS = Path("results")
-
-
-@dataclass(frozen=True)
-class Study:
-    """One folder of results.
-
-    Attributes:
-        folder: Inside `results/`.
-        recipe: Its name.
-        seeds: How many seeds which rows have, the most wanted ones first; "*" for all that are not named before.
-        scale: Of the recipe, or None for its default.
-        overrides: Settings of all rows.
-    """
-
-    folder: str
-    recipe: str
-    seeds: Sequence[tuple[str, int]]
-    scale: str | None = None
-    overrides: Mapping[str, Any] = field(default_factory=dict)
-
-    def comparisons(self, results: Path) -> Iterator[Comparison]:
-        """The comparisons that make it up, in the order they are run."""
-        recipe = recipe_by_name(self.recipe)
-        named = {row for rows, _ in self.seeds for row in rows.split()}
-        for rows, num_seeds in self.seeds:
-            chosen = [row for row in recipe.rows if row not in named] if rows == "*" else rows.split()
-            yield Comparison(
-                recipe,
-                chosen,
-                num_seeds=num_seeds,
-                scale=self.scale,
-                overrides=self.overrides,
-                output=results / self.folder,
-            )
-
-
-STUDIES = (
-    Study("recall", "recall", [("*", 3)]),
-    Study(
-        "nmt_generated",
-        "translation",
-        [
-            ("soft marginal hard-enum variational-enum variational-sample bayesian-wc", 3),
-            ("variational-loo variational-topk", 3),
-        ],
-    ),
-    Study("nmt_longer", "translation", [("soft marginal variational-enum", 2)], overrides={"epochs": 20}),
-    Study(
-        "nmt_multi30k",
-        "translation",
-        [
-            ("*", 1),
-            ("soft marginal variational-enum variational-sample", 3),
-            ("variational-loo variational-topk", 1),
-        ],
-        scale="multi30k",
-    ),
-    Study("nmt_wmt10k", "translation", [("soft variational-topk", 1)], scale="wmt10k"),
-    Study("gat/cora", "gat", [("*", 20)], scale="cora"),
-    Study("gat/citeseer", "gat", [("*", 20)], scale="citeseer"),
-    Study("gat/pubmed", "gat", [("*", 10)], scale="pubmed"),
-    *(
-        Study(
-            f"glue/{task}",
-            "glue",
-            [("soft no-kl wc lc", 3), ("*", 1)],
-            scale=task,
-            overrides={} if task == "rte" else {"optimiser.precision": "bf16"},  # k = 1000: bfloat16 drowns its noise
-        )
-        for task in ("rte", "mrpc", "cola", "stsb")
-    ),
-    Study(
-        "question_generation",
-        "question_generation",
-        [("ved-dattn ved-vattn-0 ved-vattn-h", 2), ("*", 1)],
-        scale="squad",
-    ),
-    *(
-        Study(
-            f"question_generation/gamma/{value:g}",
-            "question_generation",
-            [("ved-vattn-h", 1)],
-            scale="squad",
-            overrides={"weights": f"{{code: 1.0, attention: {value}}}"},
-        )
-        for value in (0.01, 1.0, 0.001)
-    ),
-    Study("dialogue", "dialogue", [("ded-dattn ved-dattn ved-vattn-0 ved-vattn-h", 1)], scale="cornell"),
-    Study("pilot_vae", "pilot_vae", [("*", 1)], scale="captions"),
-    Study(
-        "text_ptb",
-        "text_vae",
-        [
-            ("lstm-lm", 2),  # the second one judges the fluency of the first
-            ("vae gavam davam-512 vae-pretraining-fbp davam-128", 1),
-            ("vae-anneal vae-cyclic vae-aggressive vae-fbp vae-attn davam-q", 1),
-        ],
-        scale="ptb",
-    ),
-    Study(
-        "text_captions",
-        "text_vae",
-        [("lstm-lm vae-anneal vae-pretraining-fbp vae-attn gavam davam-128 davam-512", 1)],
-        scale="captions",
-    ),
-    Study(
-        "text_yahoo",
-        "text_vae",
-        [("lstm-lm", 2), ("vae-pretraining-fbp vae-attn gavam davam-512", 1)],
-        scale="yahoo",
-    ),
-    Study(
-        "text_bounds",
-        "text_vae",
-        [("lstm-lm davam-128 davam-stochastic davam-joint davam-short davam-short-joint", 1)],
-        overrides={"updates": 800},
-    ),
-    *(
-        Study(
-            f"vqa_{scale}",
-            "vqa",
-            [("question-only soft marginal variational-enum mcan-soft mcan-wc mcan-wc-acting", 3), ("*", 1)],
-            scale,
-        )
-        for scale in ("daquar", "scenes")
-    ),
-    Study(
-        "captioning_flickr8k",
-        "captioning",
-        [("soft lc wc", 3), ("*", 1)],
-        scale="flickr8k",
-        overrides={"decoding.has_meteor": "true"},
-    ),
-    Study("captioning_scenes", "captioning", [("soft hard lc wc wc-acting", 3)], scale="scenes"),
-)
 
 
 def study_table(results: Path = RESULTS) -> tuple[list[str], list[list[str]]]:
@@ -210,7 +74,8 @@ def run(folders: Sequence[str], *, workers: int = 1, results: Path = RESULTS) ->
     wanted = [known[name] for name in dict.fromkeys(folders or known)]
     compare_all([one for study in wanted for one in study.comparisons(results)], tell, workers=workers)
     if failures:
-        raise SystemExit("\n".join([f"{len(failures)} comparisons have rows that failed:", *failures]))
+        told = list(dict.fromkeys(failures))
+        raise SystemExit("\n".join([f"{len(told)} comparisons have failures:", *told]))
     return status(results)
 
 
