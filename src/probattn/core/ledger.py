@@ -39,6 +39,12 @@ class Ledger:
     free_bits: Mapping[str, FreeBits]
 
     def __post_init__(self) -> None:
+        numbers = self.weights.values() if isinstance(self.weights, Mapping) else [self.weights]
+        if not isinstance(self.weights, Mapping) or any(callable(one) for one in numbers):
+            raise TypeError(
+                "the weights of the KLs are numbers by the name of their site, e.g. {'alignment': 0.1}, those of a "
+                f"schedule at an update: {{'alignment': schedule(update)}}; got {self.weights!r}"
+            )
         known = {latent.name for latent in self.evaluation.latents}
         known |= {f"{latent.name}/{name}" for latent in self.evaluation.latents for name in latent.penalties}
         unknown = (set(self.weights) | set(self.free_bits)) - known

@@ -154,6 +154,10 @@ class Evaluation:
     example: Tensor | None = None
     num_examples: int | None = None
 
+    def __post_init__(self) -> None:
+        if isinstance(self.latents, Latent):
+            raise TypeError("Evaluation(latents) is a sequence of receipts, got a single one; put it into a list")
+
 
 @dataclass(frozen=True)
 class Terms:

@@ -225,9 +225,9 @@ def _with_set_prior(
 def knows_kl(family: object, prior: object) -> bool:
     """Whether the KL of this family to this prior is known here."""
     law = prior.family if isinstance(prior, SetPrior) else prior
-    if isinstance(family, Weibull):
-        return isinstance(law, NormalisedGamma | GammaPrior)
-    return isinstance(family, Lognormal) and isinstance(law, NormalisedLognormal | LognormalPrior)
+    if type(family) is Weibull:  # by exact type: a subclass may be another law
+        return type(law) in (NormalisedGamma, GammaPrior)
+    return type(family) is Lognormal and type(law) in (NormalisedLognormal, LognormalPrior)
 
 
 def _gamma_constant(alpha: Tensor, k: Tensor, log_rate: Tensor) -> Tensor:

@@ -116,6 +116,10 @@ class Attention(nn.Module):
 
 
 def _visit(site: Site, given: Given, estimators: Mapping[str, Estimator] | None, seed: Tensor | None) -> Latent:
+    if estimators is not None and not isinstance(estimators, Mapping):
+        raise TypeError(
+            f"estimators are given by the name of their site, {{'{site.name}': Enumerate()}}; got {estimators!r}"
+        )
     if estimators is None or site.name not in estimators:
         have = sorted(estimators) if estimators else "none"
         raise KeyError(f"site '{site.name}' needs an estimator: pass estimators={{'{site.name}': ...}}; got {have}")

@@ -7,7 +7,7 @@ Size letters: B examples, T steps, S positions, H heads, D features.
 """
 
 import math
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,7 @@ from probattn.core.support import Dense, Segments, Support
 from probattn.distributions import Family, PriorFamily
 from probattn.kernels import SetPrior
 from probattn.nn.encoders import SequenceEncoder
+from probattn.nn.learnt import register_learnt
 from probattn.nn.scores import Score
 
 __all__ = [
@@ -35,15 +36,35 @@ __all__ = [
 class Conditional(nn.Module):
     """Base of priors and posteriors.
 
+    A subclass with a `forward` of its own is another law: what its base says in `for_queries`, `of_keys` and
+    `over_sets` is not about it, and is not inherited.
+
     Attributes:
         needs: Subset of {"target", "value"} that `forward` reads.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset()
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "forward" in vars(cls):
+            for name in ("for_queries", "of_keys", "over_sets"):
+                if name not in vars(cls):
+                    setattr(cls, name, getattr(Conditional, name))
+        if not isinstance(cls.needs, frozenset | set) or not cls.needs <= {"target", "value"}:
+            raise TypeError(
+                f"{cls.__name__}.needs is a set of 'target' (what is predicted) and 'value' (the draw), e.g. "
+                f"frozenset({{'target'}}); got {cls.needs!r}"
+            )
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name == "family":
+            register_learnt(self, value)
+
     def forward(self, given: Given) -> Distribution:
         """The distribution."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no `forward` that gives a distribution")
 
     def for_queries(self, given: Given) -> Distribution:
         """The distribution to draw from: as `forward`, but one for each query where that has one for all of them."""
@@ -236,6 +257,11 @@ class KeyPrior(Conditional):
             keys: (*lead, S, D), or (N, H, D) on Segments.
             head_axis: Where the heads are, if each has its own network: -3 on Dense, -2 on Segments.
         """
+        if keys.shape[-1] != self.hidden_weight.shape[1]:
+            raise ValueError(
+                f"KeyPrior(key_dim={self.hidden_weight.shape[1]}) got keys of shape {tuple(keys.shape)}; key_dim is "
+                "the width of one key, with several heads that of a head"
+            )
         if self.num_heads is None:
             hidden = torch.relu(keys @ self.hidden_weight[0] + self.hidden_bias[0])
             return (hidden * self.out_weight[0]).sum(dim=-1)

@@ -19,6 +19,7 @@ from probattn.core.support import Dense
 from probattn.distributions import Categorical, Family
 from probattn.nn.conditionals import Conditional, FromScores
 from probattn.nn.fused_attention import AttentionInputs, fused_attention
+from probattn.nn.parts import require_conditional, require_family
 from probattn.nn.site import Replay, divergence
 
 __all__ = ["AttentionResult", "draw_weights", "scaled_dot_product_attention"]
@@ -93,6 +94,8 @@ def scaled_dot_product_attention(
         (torch.Size([1, 2, 3, 4]), torch.Size([1, 2, 3]))
     """
     _check_inputs(query, key, value, attn_mask, is_causal)
+    require_family(family, "scaled_dot_product_attention(family)")
+    require_conditional(prior, "scaled_dot_product_attention(prior)")
     estimator = _default_estimator(family) if estimator is None else estimator
     seed = fresh_seed(query.device) if seed is None else seed
     attn_mask = attn_mask if family is None else _hiding(attn_mask)

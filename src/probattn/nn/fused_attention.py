@@ -156,7 +156,7 @@ def _prior_of_keys(prior: Conditional, inputs: AttentionInputs, key: Tensor, sup
     keys = key if key.dim() < 4 else _repeated(key, inputs.query.shape[-3])
     memory = Memory(keys=keys, values=keys, support=support)
     row = prior.of_keys(memory, is_shared=inputs.sees_alike())
-    if isinstance(row, NormalisedGamma | NormalisedLognormal):
+    if isinstance(row, NormalisedGamma | NormalisedLognormal) and type(row) in (NormalisedGamma, NormalisedLognormal):
         return _as_four(row, dims)
     sets = prior.over_sets(memory) if row is None and inputs.is_causal else None
     if sets is None or dims == 4 or sets.logits.dim() < 2:
@@ -166,11 +166,12 @@ def _prior_of_keys(prior: Conditional, inputs: AttentionInputs, key: Tensor, sup
 
 def _knows(family: Family | None, prior: Conditional | None, estimator: Estimator) -> bool:
     """Whether the kernel has this law: one draw by reparametrisation without log-densities, or the plug-in weights."""
-    is_one_draw = isinstance(estimator, Pathwise) and estimator.num_samples == 1 and not estimator.keeps_log_probs
-    if not (is_one_draw or isinstance(estimator, Mean)):
+    # by exact type, here and below: a subclass may do something else
+    is_one_draw = type(estimator) is Pathwise and estimator.num_samples == 1 and not estimator.keeps_log_probs
+    if not (is_one_draw or type(estimator) is Mean):
         return False
     if family is None:
-        return prior is None and isinstance(estimator, Mean)
+        return prior is None and type(estimator) is Mean
     if type(family) is GumbelSoftmax:
         return prior is None
     return type(family) in (Weibull, Lognormal)

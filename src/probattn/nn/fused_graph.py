@@ -97,20 +97,21 @@ def _law(site: Site, *, has_noise: bool) -> tuple[Weibull | Lognormal | None, Co
     if site.keeps_kl_terms:
         return None
     if site.posterior is None:
-        is_soft = isinstance(site.prior, FromScores) and isinstance(site.prior.family, Categorical)
+        # by exact type, here and below: a subclass may do something else
+        is_soft = type(site.prior) is FromScores and type(site.prior.family) is Categorical
         return (None, None) if is_soft and not has_noise else None
-    family = site.posterior.family if isinstance(site.posterior, FromScores) else None
-    if not isinstance(family, Weibull | Lognormal):
+    family = site.posterior.family if type(site.posterior) is FromScores else None
+    if not isinstance(family, Weibull | Lognormal) or type(family) not in (Weibull, Lognormal):
         return None
     prior = site.prior
-    is_of_sources = isinstance(prior, KeyPrior) and prior.normalises == "memory"
-    return (family, prior) if prior is None or isinstance(prior, Fixed) or is_of_sources else None
+    is_of_sources = type(prior) is KeyPrior and prior.normalises == "memory"
+    return (family, prior) if prior is None or type(prior) is Fixed or is_of_sources else None
 
 
 def _is_simple(estimator: Estimator) -> bool:
-    if isinstance(estimator, Pathwise):
+    if type(estimator) is Pathwise:
         return estimator.num_samples == 1 and not estimator.keeps_log_probs
-    return isinstance(estimator, Mean)
+    return type(estimator) is Mean
 
 
 def _fits(nodes: Tensor, support: Segments, dropout: Dropout) -> bool:

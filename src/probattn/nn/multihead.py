@@ -14,7 +14,9 @@ from probattn.core.estimators import Estimator, Mean
 from probattn.distributions import Family
 from probattn.nn.conditionals import Conditional
 from probattn.nn.functional import AttentionResult, scaled_dot_product_attention
+from probattn.nn.learnt import register_learnt
 from probattn.nn.nested import pad_nested, to_nested
+from probattn.nn.parts import require_conditional, require_family
 from probattn.nn.recording import note_latent
 from probattn.nn.sampling import Switchable
 
@@ -81,12 +83,15 @@ class MultiheadAttention(nn.MultiheadAttention, Switchable):
         super().__init__(
             embed_dim, num_heads, dropout, bias, add_bias_kv, add_zero_attn, kdim, vdim, batch_first, device, dtype
         )
+        require_family(family, "MultiheadAttention(family)")
+        require_conditional(prior, "MultiheadAttention(prior)")
         if family is None and (prior is not None or estimator is not None):
             raise ValueError("a prior or an estimator needs a family; pass e.g. family=probattn.Weibull(10.0)")
         self.is_packed = self._qkv_same_embed_dim
         # torch's encoder layers ask this attribute whether they may skip forward() in evaluation; they may not.
         self._qkv_same_embed_dim = False
         self.family = family
+        register_learnt(self, family)
         if prior is not None and (device is not None or dtype is not None):
             prior.to(device=device, dtype=dtype)
         self.prior = prior

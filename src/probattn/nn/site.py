@@ -18,6 +18,7 @@ from probattn.core.protocols import LatentDistribution
 from probattn.core.records import Draw, Given, Latent, Unit
 from probattn.distributions import has_kl, kl, kl_entries
 from probattn.nn.conditionals import Conditional
+from probattn.nn.parts import require_conditional
 
 __all__ = ["Replay", "Site", "divergence"]
 
@@ -63,6 +64,8 @@ class Site(nn.Module):
         keeps_kl_terms: bool = False,
     ):
         super().__init__()
+        require_conditional(prior, f"prior of site '{name}'")
+        require_conditional(posterior, f"posterior of site '{name}'")
         if prior is None and posterior is None:
             raise ValueError(f"site '{name}' needs a prior, a posterior, or both; got neither")
         if predictive is None:
@@ -213,8 +216,8 @@ def divergence(made: Replay, name: str) -> Tensor:
     if draw.log_posterior is None or draw.log_prior is None or draw.score is not None:
         raise ValueError(
             f"site '{name}': no closed-form KL is registered for ({type(q).__name__}, {type(p).__name__}), and this "
-            "estimator gives no differentiable samples with densities to estimate it from. Use "
-            "Pathwise(keeps_log_probs=True), or register_kl."
+            "estimator gives no differentiable samples with densities to estimate it from. Register one (register_kl), "
+            "or use Pathwise(keeps_log_probs=True); plug-in passes (Mean, sampling switched off) need a registered one."
         )
     return (draw.log_posterior - draw.log_prior).mean(dim=0)
 
