@@ -9,8 +9,9 @@ from torch import Tensor
 
 from probattn.core import Dense, Segments
 from probattn.core.noise import fresh_seed
-from probattn.distributions import Lognormal, Weibull, WeightsDistribution, has_kl, kl, kl_entries
+from probattn.distributions import WeightsDistribution, has_kl, kl, kl_entries
 from tests.core.problems import problem
+from tests.distributions.laws import z_scores
 from tests.distributions.zoo import (
     HEADS,
     ROWS,
@@ -23,10 +24,28 @@ from tests.distributions.zoo import (
 )
 
 SEED = torch.tensor(2**45 + 3)
+
+
+def _pair(row: Row) -> tuple[WeightsDistribution, WeightsDistribution]:
+    q, p = (SETTINGS["dense"].make(one) for one in (row.family, row.prior))
+    return q, p
+
+
+def _has_entries(row: Row) -> bool:
+    return kl_entries(*_pair(row)) is not None
+
+
+def _has_densities_of_one_variable(row: Row) -> bool:
+    """A relaxed choice has densities of its own, and a KL that is the choice's."""
+    q, p = _pair(row)
+    return q.raw_variable == p.raw_variable
+
+
 POSTERIORS = [row for row in ROWS if row.prior is not None]
 DIFFERENTIABLE = [row for row in ROWS if row.differentiation != "none"]
 EXACT = [row for row in ROWS if row.differentiation == "exact"]
-WITH_ENTRIES = [row for row in POSTERIORS if isinstance(row.family, Weibull | Lognormal)]
+COMPARABLE = [row for row in POSTERIORS if _has_densities_of_one_variable(row)]
+WITH_ENTRIES = [row for row in POSTERIORS if _has_entries(row)]
 WITH_LIMIT = [row for row in ROWS if row.limit is not None]
 all_rows = pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 posterior_rows = pytest.mark.parametrize("row", POSTERIORS, ids=lambda row: row.name)
@@ -214,6 +233,15 @@ class TestGradients:
 
 
 class TestKl:
+    @pytest.mark.parametrize("row", COMPARABLE, ids=lambda row: row.name)
+    def test_monte_carlo(self, row: Row, setting: Setting):
+        """Sampler, density and KL agree: a wrong one of the three is seen here."""
+        q, p = setting.make(row.family), setting.make(row.prior, setting.other_scores)
+        raw = q.draw_raw(4000, SEED)
+        ratio = q.log_prob(raw) - p.log_prob(raw)
+        assert (z_scores(ratio, kl(q, p)).abs() < 4.0).all()
+        assert (ratio.std(dim=0)[~setting.is_empty] > 1e-3).any()  # else nothing was compared
+
     @posterior_rows
     def test_registered_positive_and_zero_for_empty_sets(self, row: Row, setting: Setting):
         q, p = setting.make(row.family), setting.make(row.prior, setting.other_scores)
