@@ -15,6 +15,8 @@ __all__ = ["inward_clamp"]
 def inward_clamp(x: Tensor, low: float, high: float) -> Tensor:
     """Keep x inside of [low, high]; outside, gradients pass where a step against them leads back.
 
+    There is no forward-mode derivative: a function that has one cannot be compiled.
+
     Args:
         x: Of any shape.
         low: The smallest value.
@@ -41,15 +43,9 @@ class _InwardClamp(torch.autograd.Function):
     def setup_context(ctx: Any, inputs: tuple[Tensor, float, float], output: Tensor) -> None:
         x, ctx.low, ctx.high = inputs
         ctx.save_for_backward(x)
-        ctx.save_for_forward(x)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         (x,) = ctx.saved_tensors
         leads_out = ((x > ctx.high) & (grad < 0)) | ((x < ctx.low) & (grad > 0))
         return grad.masked_fill(leads_out | x.isnan(), 0.0), None, None  # outside a support x may be no number
-
-    @staticmethod
-    def jvp(ctx: Any, tangent: Tensor, low: None, high: None) -> Tensor:
-        (x,) = ctx.saved_tensors
-        return torch.where((x >= ctx.low) & (x <= ctx.high), tangent, 0.0)  # how the value itself moves
