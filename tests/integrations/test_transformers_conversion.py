@@ -2,6 +2,7 @@
 
 import inspect
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,12 @@ from tests.integrations.transformers_zoo import (
 
 from probattn.integrations.transformers import kl_weight, set_kl_step  # isort: skip
 from probattn.integrations.transformers.attention import StochasticAttention  # isort: skip
+
+
+@dataclass(frozen=True)
+class Tempered(Weibull):
+    """A family that the library does not have."""
+
 
 pytestmark = pytest.mark.filterwarnings("ignore:Version v4.12.0 introduces:FutureWarning")
 FAMILY = Weibull(2.0, anchor="softmax")
@@ -405,6 +412,17 @@ class TestFolders:
         text = (tmp_path / "config.json").read_text().replace('"Weibull"', '"Cauchy"')
         (tmp_path / "config.json").write_text(text)
         with pytest.raises(ValueError, match="'Cauchy' is no family, prior family or schedule of this release"):
+            load_stochastic(tmp_path)
+
+    def test_a_family_of_ones_own(self, tmp_path: Path) -> None:
+        model = make_stochastic(build("bert"), Tempered(7.0, anchor="softmax"), GammaPrior(rate=0.1))
+        model.save_pretrained(tmp_path)
+        again = load_stochastic(tmp_path)
+        assert again.config.stochastic_attention == model.config.stochastic_attention
+        assert again.config.stochastic_attention["family"]["class"] == f"{__name__}.Tempered"
+        text = (tmp_path / "config.json").read_text().replace(f"{__name__}.Tempered", "mine.Tempered")
+        (tmp_path / "config.json").write_text(text)
+        with pytest.raises(ValueError, match=r"'mine.Tempered' is no family.*; if it is yours, import mine first"):
             load_stochastic(tmp_path)
 
     def test_a_prior_that_was_not_asked_for(self, tmp_path: Path) -> None:

@@ -118,5 +118,6 @@ def _matching(family: Family) -> PriorFamily:
         return LognormalPrior(location="log_psi" if family.anchor == "softmax" else "psi")
     raise ValueError(
         f"'contextual' and 'fixed' know priors of Weibull and Lognormal weights, not of {type(family).__name__}; "
-        "pass a function, e.g. prior=lambda place: KeyPrior(place.head_dim, ...)"
+        "pass a prior family with a registered KL, e.g. prior=GammaPrior(rate=0.01), a function, e.g. "
+        "prior=lambda place: KeyPrior(place.head_dim, ...), or None for no KL"
     )

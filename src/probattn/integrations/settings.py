@@ -1,7 +1,7 @@
 """What a conversion was asked for, as a record that a configuration file can hold."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Literal
 
@@ -93,9 +93,11 @@ def from_plain(plain: Mapping[str, Any], *, prior: PriorRecipe | None = None) ->
 
 
 def _encode(value: Any) -> Any:
-    if isinstance(value, Family | PriorFamily | Schedule) and is_dataclass(value):
+    if isinstance(value, Family | PriorFamily | Schedule):
+        if not is_dataclass(value):
+            raise TypeError(f"{type(value).__name__} cannot be written into a file: make it a dataclass")
         return {
-            "class": type(value).__name__,
+            "class": _class_name(type(value)),
             **{item.name: _encode(getattr(value, item.name)) for item in fields(value)},
         }
     if isinstance(value, Tensor):
@@ -115,4 +117,22 @@ def _decode(value: Any) -> Any:
     for module in (families, schedules):
         if name in module.__all__:
             return getattr(module, name)(**arguments)
-    raise ValueError(f"{name!r} is no family, prior family or schedule of this release of probattn")
+    for kind in (Family, PriorFamily, Schedule):
+        for own in _below(kind):
+            if _class_name(own) == name:
+                return own(**arguments)
+    hint = f"; if it is yours, import {name.rpartition('.')[0]} first" if "." in name else ""
+    raise ValueError(f"{name!r} is no family, prior family or schedule of this release of probattn{hint}")
+
+
+def _class_name(kind: type) -> str:
+    """As it stands in a file: with its module, where it is not of the library."""
+    is_ours = any(getattr(module, kind.__name__, None) is kind for module in (families, schedules))
+    return kind.__name__ if is_ours else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _below(kind: type[Any]) -> Iterator[type[Any]]:
+    """All subclasses that were imported: a file does not say what is to be imported."""
+    for one in kind.__subclasses__():
+        yield one
+        yield from _below(one)
