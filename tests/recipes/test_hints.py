@@ -57,3 +57,10 @@ def test_a_class_inside_of_classes_has_its_reason_alone(setting: str, value: str
 
 def test_other_messages_stay_as_they_are() -> None:
     assert shortened('Parser key "epochs":\n  Expected an int') == 'Parser key "epochs":\n  Expected an int'
+
+
+def test_a_value_that_a_nested_class_refuses_is_one_line() -> None:
+    wrong = {"weights.init_args.posterior.init_args.family.init_args.concentration": -3}
+    with pytest.raises(SystemExit) as caught:
+        recall.RECIPE.load(recall.RECIPE.configs("bayesian-wc", None), wrong)
+    assert str(caught.value) == "bayesian-wc.yaml: Weibull(concentration) must be positive and finite, got -3.0"

@@ -69,7 +69,8 @@ def shortened(message: str) -> str:
         if found is not None and _depth(line) < limit:
             keys.insert(0, found["name"])
             limit = _depth(line)
-    return f"{'.'.join(keys)}: {', or '.join(line.strip().removeprefix('- ') for line in reason)}"
+    where = f"{'.'.join(keys)}: " if keys else ""
+    return where + ", or ".join(line.strip().removeprefix("- ") for line in reason)
 
 
 def _depth(line: str) -> int:

@@ -115,7 +115,10 @@ class Recipe:
                 f"{hint_for(str(error), _names(parser))}"
             ) from error
         namespace.pop("config", None)
-        return self._built(parser, namespace), namespace.as_dict()
+        try:
+            return self._built(parser, namespace), namespace.as_dict()
+        except ValueError as error:  # of a class that was handed a value it refuses
+            raise SystemExit(f"{', '.join(config.name for config in configs)}: {shortened(str(error))}") from error
 
     def describe(self, configs: Sequence[Path]) -> str:
         """All settings that YAML files give, defaults included, as YAML."""
