@@ -61,6 +61,6 @@ def test_other_messages_stay_as_they_are() -> None:
 
 def test_a_value_that_a_nested_class_refuses_is_one_line() -> None:
     wrong = {"weights.init_args.posterior.init_args.family.init_args.concentration": -3}
-    with pytest.raises(SystemExit) as caught:
+    with pytest.raises(ValueError, match="concentration") as caught:
         recall.RECIPE.load(recall.RECIPE.configs("bayesian-wc", None), wrong)
     assert str(caught.value) == "bayesian-wc.yaml: Weibull(concentration) must be positive and finite, got -3.0"

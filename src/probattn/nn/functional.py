@@ -94,9 +94,7 @@ def scaled_dot_product_attention(
         (torch.Size([1, 2, 3, 4]), torch.Size([1, 2, 3]))
     """
     _check_inputs(query, key, value, attn_mask, is_causal)
-    require_family(family, "scaled_dot_product_attention(family)")
-    require_conditional(prior, "scaled_dot_product_attention(prior)")
-    estimator = _default_estimator(family) if estimator is None else estimator
+    estimator = _chosen_estimator(estimator, family, prior)
     seed = fresh_seed(query.device) if seed is None else seed
     attn_mask = attn_mask if family is None else _hiding(attn_mask)
     if enable_gqa:
@@ -159,7 +157,12 @@ def _receipt(name: str, draw: Draw, kl: Tensor, seed: Tensor, query_mask: Tensor
     return Latent(name=name, unit="example", feeds_state=True, draw=draw, kl=kl, seed=seed, mask=mask)
 
 
-def _default_estimator(family: Family | None) -> Estimator:
+def _chosen_estimator(estimator: Estimator | None, family: Family | None, prior: Conditional | None) -> Estimator:
+    """The estimator, or the default one of a law that has been looked at."""
+    require_family(family, "scaled_dot_product_attention(family)")
+    require_conditional(prior, "scaled_dot_product_attention(prior)")
+    if estimator is not None:
+        return estimator
     return Mean() if family is None else Pathwise(keeps_log_probs=False)
 
 

@@ -103,6 +103,7 @@ class Recipe:
 
         Raises:
             SystemExit: If a key or value is wrong; names it.
+            ValueError: If values do not go together, or a class refuses one.
         """
         parser = self._parser()
         words = [word for config in configs for word in ("--config", str(config))]
@@ -118,7 +119,7 @@ class Recipe:
         try:
             return self._built(parser, namespace), namespace.as_dict()
         except ValueError as error:  # of a class that was handed a value it refuses
-            raise SystemExit(f"{', '.join(config.name for config in configs)}: {shortened(str(error))}") from error
+            raise ValueError(f"{', '.join(config.name for config in configs)}: {shortened(str(error))}") from error
 
     def describe(self, configs: Sequence[Path]) -> str:
         """All settings that YAML files give, defaults included, as YAML."""

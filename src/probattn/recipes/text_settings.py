@@ -162,7 +162,7 @@ class TextSettings:
 
     def stage_updates(self) -> list[int]:
         """Updates of every stage; the last one has what the division leaves."""
-        lengths = [max(1, round(stage.share * self.updates)) for stage in self.stages[:-1]]
+        lengths = [max(1, int(stage.share * self.updates + 1e-6)) for stage in self.stages[:-1]]
         rest = self.updates - sum(lengths)
         if rest < 1:
             raise ValueError(f"{self.updates} updates are too few for {len(self.stages)} stages")
