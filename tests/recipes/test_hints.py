@@ -64,3 +64,18 @@ def test_a_value_that_a_nested_class_refuses_is_one_line() -> None:
     with pytest.raises(ValueError, match="concentration") as caught:
         recall.RECIPE.load(recall.RECIPE.configs("bayesian-wc", None), wrong)
     assert str(caught.value) == "bayesian-wc.yaml: Weibull(concentration) must be positive and finite, got -3.0"
+
+
+@pytest.mark.parametrize(
+    ("option", "answer"),
+    [
+        ("familly", "Did you mean 'family'? FromScores takes family"),
+        ("family.init_args.concentartion", "Did you mean 'concentration'? Weibull takes concentration, anchor"),
+        ("family.init_args.moon", "Weibull takes concentration, anchor"),
+    ],
+)
+def test_options_of_a_nested_class(option: str, answer: str) -> None:
+    wrong = {f"weights.init_args.posterior.init_args.{option}": 3}
+    with pytest.raises(SystemExit) as caught:
+        recall.RECIPE.load(recall.RECIPE.configs("bayesian-wc", None), wrong)
+    assert str(caught.value).splitlines()[-1] == answer and len(str(caught.value).splitlines()) == 2

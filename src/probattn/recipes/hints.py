@@ -1,6 +1,8 @@
 """What is wrong with a setting, in a line, and what its name was probably meant to be."""
 
 import difflib
+import importlib
+import inspect
 import re
 from collections.abc import Sequence
 
@@ -15,6 +17,7 @@ _UNKNOWN = (
 )
 """How the parser of settings says that it does not know a name."""
 _CLASS = re.compile(r"module 'probattn' has no attribute '(?P<name>\w+)'")
+_OPTION_OF_CLASS = re.compile(r"class_path '(?P<path>[\w.]+)':\s+Option '(?P<name>\w+)' is not accepted")
 _KEY = re.compile(r"Parser key \"(?P<name>[\w.]+)\"")
 _NO_REASON = ("Subtypes:", "Errors:", "Given value", "Does not validate", "- Expected a <class 'NoneType'>")
 """Lines of a nested message that say nothing of what is wrong."""
@@ -37,6 +40,9 @@ def hint_for(message: str, known: Sequence[str]) -> str:
     if unknown_class is not None:
         close = difflib.get_close_matches(unknown_class["name"], probattn.__all__, n=1)
         return f"\nDid you mean 'probattn.{close[0]}'?" if close else ""
+    of_class = _OPTION_OF_CLASS.search(message)
+    if of_class is not None:
+        return _options_of(of_class["path"], of_class["name"])
     found = next((match for pattern in _UNKNOWN if (match := pattern.search(message))), None)
     if found is None:
         return ""
@@ -44,6 +50,15 @@ def hint_for(message: str, known: Sequence[str]) -> str:
     name = ".".join(part for part in (parts.get("group"), parts["name"]) if part)
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.8) or _same_end(name, known)
     return f"\nDid you mean {' or '.join(repr(one) for one in near[:_MOST])}?" if near else ""
+
+
+def _options_of(path: str, name: str) -> str:
+    """What a class takes, and which of it was probably meant; it was imported before its options were looked at."""
+    module, _, kind = path.rpartition(".")
+    known = list(inspect.signature(getattr(importlib.import_module(module), kind)).parameters)
+    close = difflib.get_close_matches(name, known, n=1)
+    meant = f"Did you mean '{close[0]}'? " if close else ""
+    return f"\n{meant}{kind} takes {', '.join(known) or 'no options'}"
 
 
 def shortened(message: str) -> str:
