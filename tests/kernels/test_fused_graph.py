@@ -21,8 +21,9 @@ from probattn import (
     Uniform,
     Weibull,
 )
-from probattn.core import Estimator, Terms
+from probattn.core import Estimator, Support, Terms
 from probattn.data.graphs import block_model
+from probattn.distributions import MaskedOneHot, NormalisedWeibull
 from probattn.kernels import native, self_test
 from probattn.models.gat import GAT, GraphAttention, neighbourhoods
 from probattn.nn import Conditional, Dropout
@@ -163,3 +164,36 @@ def test_the_self_test_finds_rounding_only() -> None:
     assert differences["noise"] == 0.0
     assert all(difference < 1e-5 for difference in differences.values())
     assert max(differences.values()) > 0.0  # two ways were compared, not one with itself
+
+
+class Tempered(Weibull):
+    """Another law than its base's."""
+
+    def __call__(self, scores: Tensor, support: Support) -> NormalisedWeibull:
+        return super().__call__(0.3 * scores, support)
+
+
+class Blunt(Categorical):
+    """The same for a choice."""
+
+    def __call__(self, scores: Tensor, support: Support) -> MaskedOneHot:
+        return super().__call__(0.3 * scores, support)
+
+
+@pytest.mark.usefixtures("native_kernels")
+@pytest.mark.parametrize(
+    ("conditionals", "estimator"),
+    [
+        ({"prior": None, "posterior": FromScores(Tempered(2.0, anchor="softmax"))}, ONE_DRAW),
+        ({"prior": FromScores(Blunt()), "posterior": None}, Mean()),
+    ],
+    ids=["weibull", "soft"],
+)
+def test_a_subclass_is_not_taken_for_its_base(
+    conditionals: dict[str, Conditional | None], estimator: Estimator
+) -> None:
+    gat = model(lambda: Site("weights", **conditionals))
+    fused = outcome(gat, estimator)[0]
+    with native.switched(False):
+        plain = outcome(gat, estimator)[0]
+    assert torch.allclose(fused.loss, plain.loss, rtol=1e-9)
