@@ -271,7 +271,7 @@ class TestErrors:
             ({"kl_weight": -0.5}, "kl_weight must be finite and not negative, got -0.5 at step 0"),
             ({"kl_weight": float("nan")}, "kl_weight must be finite and not negative, got nan"),
             ({"kl_per": "token"}, "kl_per must be 'weight' or 'example', got 'token'"),
-            ({"family": GumbelSoftmax()}, "know priors of Weibull and Lognormal weights, not of GumbelSoftmax"),
+            ({"family": GumbelSoftmax()}, "GumbelSoftmax weights have no usual prior"),
             ({"family": Categorical(), "prior": None}, "Categorical makes hard choices"),
         ],
     )

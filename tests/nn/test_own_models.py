@@ -5,9 +5,18 @@ import torch
 from torch import Tensor, nn
 
 import probattn as pa
-from probattn.core import Estimator, FreeBits
-from probattn.distributions import DiagonalGaussian, Family, kl_entries
-from probattn.distributions.kl import register_kl
+from probattn.core import Estimator, FreeBits, Support
+from probattn.distributions import (
+    DiagonalGaussian,
+    Family,
+    NormalisedLognormal,
+    PriorFamily,
+    WeightsDistribution,
+    kl,
+    kl_entries,
+    register_kl,
+    register_kl_entries,
+)
 from probattn.nn import Dot, FromScores, KeyPrior
 from probattn.nn.functional import scaled_dot_product_attention
 
@@ -82,6 +91,53 @@ def test_a_kl_of_ones_own_has_no_terms_of_its_base() -> None:
     zeros = torch.zeros(2, 3)
     own, base = Sharper(zeros, zeros), DiagonalGaussian(zeros, zeros)
     assert kl_entries(own, base) is None and kl_entries(base, base) is not None
+
+
+class Wide(NormalisedLognormal):
+    """A distribution of one's own."""
+
+
+@register_kl_entries(Wide, Wide)
+def _wide_wide(q: Wide, p: Wide) -> Tensor:
+    return 1.0 + (q.location - p.location).square()
+
+
+class WideFamily(Family, PriorFamily):
+    """A family of one's own, which is its own prior family."""
+
+    def __call__(self, scores: Tensor, support: Support) -> WeightsDistribution:
+        return Wide(support.log_softmax(scores).clamp(min=-50.0), 0.5, support=support)
+
+    def usual_prior(self) -> PriorFamily:
+        return self
+
+
+def test_a_kl_of_ones_own_by_its_terms() -> None:
+    mask = torch.tensor([[True, True, False], [True, True, True]])
+    q, p = (WideFamily()(inputs(2, 3, seed=seed), pa.Dense(mask)) for seed in (1, 2))
+    entries = kl_entries(q, p)
+    assert entries is not None and entries.shape == (2, 3) and float(entries[0, 2]) == 0.0
+    torch.testing.assert_close(kl(q, p), entries.sum(dim=-1))
+    memory = pa.Memory(inputs(2, 3, 4), inputs(2, 3, 4), pa.Dense(mask.unsqueeze(1)))
+    site = pa.Site("w", prior=KeyPrior(4, WideFamily()), posterior=FromScores(WideFamily()), keeps_kl_terms=True)
+    latent = site(pa.Given(memory=memory, scores=inputs(2, 1, 3, seed=3)), pa.Pathwise())
+    floored = FreeBits(5.0, per="factor")(latent).detach()
+    terms = None if latent.kl_terms is None else latent.kl_terms.detach()
+    assert terms is not None and float(terms.max()) < 5.0
+    assert floored.tolist() == [[10.0], [15.0]]  # a floor for every position that is there, and none for padding
+
+
+def test_contextual_is_the_prior_that_a_family_names() -> None:
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(8, 2, batch_first=True, dropout=0.0)
+    pa.make_stochastic(layer, WideFamily(), "contextual")
+    x = inputs(2, 3, 8)
+    with pa.record_latents(layer) as record:
+        layer(x)
+    found = record.kl()
+    assert float(found.detach().min()) >= 2 * 3 * 3  # every entry has more than a nat: heads, queries, keys
+    found.sum().backward()
+    assert all(one.grad is not None for name, one in layer.named_parameters() if ".prior." in name)
 
 
 def test_a_prior_for_all_queries_draws_for_each_of_them() -> None:

@@ -53,4 +53,6 @@ class FreeBits:
                 f"{tuple(latent.kl_terms.shape)} from site '{latent.name}'; an edge list has none, use per='unit'"
             )
         terms = latent.kl_terms.clamp(min=self.nats)
+        if latent.kl_terms_mask is not None:
+            terms = terms.masked_fill(~latent.kl_terms_mask, 0.0)
         return terms.flatten(len(unit)).sum(dim=-1)

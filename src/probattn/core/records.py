@@ -118,6 +118,8 @@ class Latent:
         kl: (*unit) KL(q || p) in nats, never reduced. Zero where q = p or where there is no prior.
         seed: () the seed of all noise of this visit; the site can replay it.
         kl_terms: (*unit, *factor) where a site was asked to keep them, for free bits.
+        kl_terms_mask: (*unit, *factor) bool, False for terms of padded positions, which have no floor; None for a
+            vector, which has no positions.
         example: (first size of *unit) example of each unit; None: the first axis of *unit is the example.
         penalties: Further losses of the posterior, e.g. a commitment loss, each (*unit).
         mask: (*unit) bool, False for padded units, whose KL has no floor; None where none is padded, or where
@@ -131,6 +133,7 @@ class Latent:
     kl: Tensor
     seed: Tensor
     kl_terms: Tensor | None = None
+    kl_terms_mask: Tensor | None = None
     example: Tensor | None = None
     penalties: Mapping[str, Tensor] = field(default_factory=dict)
     mask: Tensor | None = None

@@ -20,7 +20,7 @@ from probattn.distributions.families import (
     Weibull,
 )
 from probattn.distributions.gaussian import DiagonalGaussian
-from probattn.distributions.kl import has_kl, kl, kl_entries
+from probattn.distributions.kl import has_kl, kl, kl_entries, register_kl, register_kl_entries
 from probattn.distributions.normalised import NormalisedGamma, NormalisedLognormal, NormalisedWeibull
 from probattn.distributions.one_hot import MaskedOneHot
 
@@ -52,4 +52,6 @@ __all__ = [
     "has_kl",
     "kl",
     "kl_entries",
+    "register_kl",
+    "register_kl_entries",
 ]

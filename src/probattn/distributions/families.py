@@ -55,6 +55,10 @@ class Family(ABC):
     def __call__(self, scores: Tensor, support: Support) -> WeightsDistribution:
         """The distribution. Scores: (*unit, S) or (E, H)."""
 
+    def usual_prior(self) -> "PriorFamily | None":
+        """The prior family that "contextual" and "fixed" stand for in `make_stochastic`; None: there is none."""
+        return None
+
 
 class PriorFamily(ABC):
     """One log-weight per key in, prior over the weights out."""
@@ -120,6 +124,10 @@ class Weibull(Family):
         k = torch.as_tensor(self.concentration, dtype=log_mean.dtype, device=log_mean.device)
         return NormalisedWeibull(log_mean - torch.lgamma(1.0 + 1.0 / k), k, support=support)
 
+    def usual_prior(self) -> "GammaPrior":
+        """With the rate of BAM's fine-tuning runs (Sec. 4.5)."""
+        return GammaPrior(rate=1e-2)
+
 
 @dataclass(frozen=True)
 class Lognormal(Family):
@@ -141,6 +149,10 @@ class Lognormal(Family):
         log_mean = _anchored(scores, support, self.anchor)
         sigma = torch.as_tensor(self.sigma, dtype=log_mean.dtype, device=log_mean.device)
         return NormalisedLognormal(log_mean - 0.5 * sigma.square(), sigma, support=support)
+
+    def usual_prior(self) -> "LognormalPrior":
+        """With E[S] = softmax(scores) the prior has to stand where log S does, as in BAM's released code."""
+        return LognormalPrior(location="log_psi" if self.anchor == "softmax" else "psi")
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from probattn.distributions.gaussian import DiagonalGaussian
 from probattn.distributions.normalised import NormalisedGamma, NormalisedLognormal, NormalisedWeibull
 from probattn.distributions.one_hot import MaskedOneHot
 
-__all__ = ["has_kl", "kl", "kl_entries", "register_kl"]
+__all__ = ["has_kl", "kl", "kl_entries", "register_kl", "register_kl_entries"]
 
 _EULER = 0.5772156649015329
 _Entries = Callable[[Any, Any], Tensor]
@@ -55,8 +55,12 @@ def register_kl(q: type[Distribution], p: type[Distribution]) -> Callable[[_Dive
     return cast("Callable[[_Divergence], _Divergence]", _register_kl(q, p))
 
 
-def _register_entries(q: type[Distribution], p: type[Distribution]) -> Callable[[_Entries], _Entries]:
-    """Register a KL by its terms; the divergence is their sum over the support or the features."""
+def register_kl_entries(q: type[Distribution], p: type[Distribution]) -> Callable[[_Entries], _Entries]:
+    """The decorator of a function that gives the terms of a KL, (*unit, *factor).
+
+    The divergence is their sum over the support, or over the features of a vector, and `FreeBits(per="factor")` has
+    terms to look at. What the function gives at padded positions does not count.
+    """
 
     def decorate(function: _Entries) -> _Entries:
         @register_kl(q, p)
@@ -71,7 +75,7 @@ def _register_entries(q: type[Distribution], p: type[Distribution]) -> Callable[
     return decorate
 
 
-@_register_entries(NormalisedWeibull, NormalisedGamma)
+@register_kl_entries(NormalisedWeibull, NormalisedGamma)
 def _weibull_gamma(q: NormalisedWeibull, p: NormalisedGamma) -> Tensor:
     """BAM, Sec. 3.2; for S, so shifting the scores changes it (see `anchor` in families.py).
 
@@ -84,7 +88,7 @@ def _weibull_gamma(q: NormalisedWeibull, p: NormalisedGamma) -> Tensor:
     return shape * (_EULER / k - q.log_scale - log_rate) + k.log() + expected - (_EULER + 1.0) + torch.lgamma(shape)
 
 
-@_register_entries(NormalisedLognormal, NormalisedLognormal)
+@register_kl_entries(NormalisedLognormal, NormalisedLognormal)
 def _lognormal_lognormal(q: NormalisedLognormal, p: NormalisedLognormal) -> Tensor:
     """BAM, Sec. 3.2: log(sigma_p / sigma_q) + (sigma_q² + (mu_q - mu_p)²) / (2 sigma_p²) - 1/2, for S.
 
@@ -95,7 +99,7 @@ def _lognormal_lognormal(q: NormalisedLognormal, p: NormalisedLognormal) -> Tens
     return entries.expand(torch.broadcast_shapes(q.location.shape, p.location.shape))
 
 
-@_register_entries(DiagonalGaussian, DiagonalGaussian)
+@register_kl_entries(DiagonalGaussian, DiagonalGaussian)
 def _gaussian_gaussian(q: DiagonalGaussian, p: DiagonalGaussian) -> Tensor:
     """Bahuleyan et al., eq. 3 and 8: one term per feature."""
     distance = (q.location - p.location).square() * (-p.log_variance).exp()
@@ -149,7 +153,7 @@ def _delta_categorical(q: CodeDelta, p: Categorical) -> Tensor:
     return _padded_to_zero(-p.log_prob(q.index), q)
 
 
-@_register_entries(DiagonalGaussian, torch.distributions.Normal)
+@register_kl_entries(DiagonalGaussian, torch.distributions.Normal)
 def _gaussian_normal(q: DiagonalGaussian, p: torch.distributions.Normal) -> Tensor:
     """A torch Normal with the features in its batch shape."""
     prior = DiagonalGaussian(p.loc.expand_as(q.location), 2.0 * p.scale.log().expand_as(q.location))

@@ -13,9 +13,6 @@ from probattn.core.support import Dense
 from probattn.distributions import (
     Categorical,
     Family,
-    GammaPrior,
-    Lognormal,
-    LognormalPrior,
     PriorFamily,
     Weibull,
     has_kl,
@@ -31,7 +28,6 @@ PriorRecipe = Literal["contextual", "fixed"] | PriorFamily | Callable[[Place], C
 from a `Place`."""
 
 _HIDDEN_DIM = 5
-_RATE = 1e-2
 
 
 def default_family() -> Family:
@@ -111,13 +107,12 @@ def _key_prior(family: PriorFamily, place: Place) -> KeyPrior:
 
 
 def _matching(family: Family) -> PriorFamily:
-    if isinstance(family, Weibull):
-        return GammaPrior(rate=_RATE)
-    if isinstance(family, Lognormal):
-        # With E[S] = softmax(scores) the prior has to stand where log S does, as in BAM's released code.
-        return LognormalPrior(location="log_psi" if family.anchor == "softmax" else "psi")
-    raise ValueError(
-        f"'contextual' and 'fixed' know priors of Weibull and Lognormal weights, not of {type(family).__name__}; "
-        "pass a prior family with a registered KL, e.g. prior=GammaPrior(rate=0.01), a function, e.g. "
-        "prior=lambda place: KeyPrior(place.head_dim, ...), or None for no KL"
-    )
+    found = family.usual_prior()
+    if found is None:
+        raise ValueError(
+            f"{type(family).__name__} weights have no usual prior, which 'contextual' and 'fixed' ask for; pass a "
+            "prior family with a registered KL, e.g. prior=GammaPrior(rate=0.01), a function, e.g. "
+            "prior=lambda place: KeyPrior(place.head_dim, ...), or None for no KL; a family of yours can define "
+            "usual_prior()"
+        )
+    return found

@@ -78,6 +78,7 @@ def stack_steps(latents: Sequence[Latent]) -> Latent:
         draw=draw,
         kl=torch.cat([latent.kl for latent in latents], dim=1),
         kl_terms=joined([latent.kl_terms for latent in latents], 1),
+        kl_terms_mask=joined([latent.kl_terms_mask for latent in latents], 1),
         penalties={
             name: torch.cat([latent.penalties[name] for latent in latents], dim=1) for name in latents[0].penalties
         },

@@ -16,6 +16,7 @@ from probattn.core.estimators import Estimator
 from probattn.core.noise import fresh_seed
 from probattn.core.protocols import LatentDistribution
 from probattn.core.records import Draw, Given, Latent, Unit
+from probattn.core.support import Support
 from probattn.distributions import has_kl, kl, kl_entries
 from probattn.nn.conditionals import Conditional
 from probattn.nn.parts import require_conditional
@@ -163,6 +164,7 @@ class Site(nn.Module):
             kl=kl_per_unit,
             seed=seed,
             kl_terms=terms,
+            kl_terms_mask=None if terms is None else _terms_mask(made.posterior, terms),
             penalties=getattr(made.posterior, "penalties", {}),
             mask=mask if mask is not None and mask.shape == kl_per_unit.shape else None,
         )
@@ -226,6 +228,12 @@ def _kl_terms(made: Replay) -> Tensor | None:
     """(*unit, *factor) terms of the KL, zero outside the support and on padded units."""
     q, p = made.posterior, made.prior
     return None if p is None or p is q else kl_entries(q, p)
+
+
+def _terms_mask(posterior: Distribution, terms: Tensor) -> Tensor | None:
+    """(*unit, *factor) bool, which terms are of positions that are there; None for a vector, which has no positions."""
+    support: Support | None = getattr(posterior, "attended", None)
+    return None if support is None else support.fill_outside(torch.ones_like(terms), 0.0).bool()
 
 
 def _with_log_prior(draw: Draw, posterior: Distribution, prior: Distribution) -> Draw:
