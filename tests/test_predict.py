@@ -1,6 +1,7 @@
 """Predictions with uncertainty: what is drawn, that nothing else changes, and what is refused."""
 
 import math
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -418,3 +419,69 @@ def test_outputs_that_are_no_logits_are_refused(model: Classifier, x: Tensor) ->
         predict(model, x, output=lambda logits: torch.stack([logits, logits], dim=1))
     with pytest.raises(TypeError, match=r"floating-point outputs of shape \(N, ...\), got torch.int64 \(6,\); choose"):
         predict(model, x, output=lambda logits: logits.argmax(dim=-1))
+
+
+# Things that models write to, and threads.
+
+
+class Appending:
+    """A cache of what was read, as language models have one."""
+
+    def __init__(self, seen: Tensor):
+        self.seen = seen
+
+
+class Remembering(nn.Module):
+    """Reads its input and everything in a cache, to which it adds the input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = probattn.MultiheadAttention(E, 4, batch_first=True, family=probattn.Weibull(1e6))
+        self.head = nn.Linear(E, C)
+
+    def forward(self, x: Tensor, cache: Appending) -> Tensor:
+        cache.seen = torch.cat([cache.seen, x], dim=1)
+        return self.head(self.attention(x, cache.seen, cache.seen)[0].mean(dim=1))
+
+
+def test_every_draw_has_the_cache_as_it_was(x: Tensor) -> None:
+    model, cache = Remembering(), Appending(torch.randn(N, 2, E))
+    prediction = predict(model, {"x": x, "cache": cache}, draws=4, keeps_draws=True)
+    assert cache.seen.shape == (N, 2, E)
+    assert prediction.draws is not None
+    torch.testing.assert_close(prediction.draws[3], prediction.draws[0], atol=1e-4, rtol=0.0)  # next to no noise
+    with pytest.raises(ValueError, match=r"got Appending, which has no rows.*batch_size=None"):
+        predict(model, {"x": x, "cache": cache}, batch_size=2)
+    trained = Appending(nn.Linear(E, E)(torch.randn(N, 2, E)))
+    with pytest.raises(ValueError, match=r"copied for every draw, got Appending.*torch\.no_grad"):
+        predict(model, {"x": x, "cache": trained})
+
+
+def test_lists_with_an_entry_for_each_example_are_not_split(model: Classifier, x: Tensor) -> None:
+    with pytest.raises(ValueError, match="got a list of 6, one for each example; make it a tensor"):
+        predict(model, {"x": x, "which": [0, 1, 2, 0, 1, 2]}, batch_size=2)
+
+
+def test_threads_take_turns(x: Tensor) -> None:
+    models = [Classifier().eval() for _ in range(2)]
+    expected = [predict(one, x, draws=3, seed=5).probabilities for one in models]
+    before = [everything(one) for one in models]
+    found: dict[int, list[Tensor]] = {0: [], 1: [], 2: []}
+
+    def work(number: int) -> None:
+        for _ in range(4):
+            found[number].append(predict(models[number % 2], x, draws=3, seed=5).probabilities)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in found]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(len(made) == 4 for made in found.values())
+    assert all(torch.equal(one, expected[number % 2]) for number, made in found.items() for one in made)
+    assert [everything(one)["attributes"] for one in models] == [one["attributes"] for one in before]
+
+
+def test_a_seed_that_is_too_large_is_named(model: Classifier, x: Tensor) -> None:
+    with pytest.raises(ValueError, match=r"expected a seed below 2\*\*63"):
+        predict(model, x, seed=2**63)

@@ -67,7 +67,8 @@ def test_a_model_folder_opens_with_one_line(trained: Trained) -> None:
         assert {target for _, target in alignment.links} == set(range(len(pairs[1][0].split())))
     assert best[0][0].links == translator.align(*pairs, aligner="prior")[0].links
     assert translator.align(*pairs)[0].links == translator.align(*pairs, aligner="posterior")[0].links
-    assert translator.align(*pairs, threshold=1.1)[0].links == frozenset()
+    with pytest.raises(ValueError, match="threshold is a weight, above 0 and at most 1, got 1.1"):
+        translator.align(*pairs, threshold=1.1)
 
 
 def test_translate_reads_the_standard_input(

@@ -1,5 +1,7 @@
 """Receipts from modules that cannot return them."""
 
+import threading
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -169,3 +171,32 @@ def test_without_a_family_the_receipt_is_there_and_costs_nothing() -> None:
     with record_latents() as record:
         module(x, x, x)
     assert torch.equal(record.kl(), torch.zeros(B))
+
+
+def test_calls_with_different_numbers_of_examples_are_named() -> None:
+    module = attention()
+    with record_latents(module) as record:
+        for size in (3, 2):
+            x = torch.randn(size, T, E)
+            module(x, x, x)
+    with pytest.raises(ValueError, match=r"one number of examples, got calls with \[2, 3\].*record\.latents"):
+        record.kl()
+
+
+def test_a_record_is_of_its_thread() -> None:
+    start, counts = threading.Barrier(2), {}
+
+    def work(name: str) -> None:
+        module, x = attention(name), torch.randn(B, T, E)
+        with record_latents(module) as record:
+            start.wait()  # both blocks are open
+            module(x, x, x)
+            start.wait()
+        counts[name] = [latent.name for latent in record.latents]
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in ("a", "b")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert counts == {"a": ["a"], "b": ["b"]}

@@ -297,10 +297,17 @@ class Told(nn.Module):
         return self.noise(torch.cat(made))
 
 
+class Board:
+    """An object that is neither a module nor a box."""
+
+    message: Tensor | None = None
+
+
 class Listener(nn.Module):
     def __init__(self, kind: str) -> None:
         super().__init__()
         self.kind, self.view = kind, 1
+        self.board = Board()
         self.seen: collections.Counter[int] = collections.Counter()
         self.layer = nn.Linear(4, 4)
 
@@ -308,10 +315,13 @@ class Listener(nn.Module):
         if self.kind == "counter":
             self.seen[0] += 1
             return self.layer(x) * self.seen[0]
+        if self.kind == "object":  # a first call leaves a message for the second
+            said, self.board.message = self.board.message, x
+            return self.layer(x) if said is None else self.layer(x + said)
         return self.layer(x) * (1 + self.view)
 
 
-@pytest.mark.parametrize("kind", ["attribute", "counter"])
+@pytest.mark.parametrize("kind", ["attribute", "counter", "object"])
 def test_what_an_attribute_tells_is_part_of_the_question(kind: str) -> None:
     torch.manual_seed(0)
     model, x = Told(kind), torch.randn(2, 4)

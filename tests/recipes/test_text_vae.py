@@ -4,8 +4,10 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -107,15 +109,17 @@ def test_generated_lines_have_words(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     calls: list[int] = []
 
     class Silent:
-        def sample(self, count: int, *, seed: int, **_: float) -> list[Generated]:
+        settings = SimpleNamespace(corpus=CorpusSettings())
+
+        def samples(self, count: int, *, seed: int, **_: float) -> Iterator[list[Generated]]:
             calls.append(seed)
-            return [Generated("" if number == 0 and len(calls) < 3 else "text", -1.0, True) for number in range(count)]
+            yield [Generated("" if number == 0 and len(calls) < 3 else "text", -1.0, True) for number in range(count)]
 
     monkeypatch.setattr(augment_command, "open_model", lambda *_: Silent())
     cli.main(["augment", str(corpus), "--times", "2", "--model", "m", "--output", str(more)])
     assert more.read_text().split("\n") == ["a dog .", "a cat .", *["text"] * 4, ""]
     assert len(set(calls)) == 3
-    monkeypatch.setattr(Silent, "sample", lambda self, count, **_: [Generated("", -1.0, True)] * count)
+    monkeypatch.setattr(Silent, "samples", lambda self, count, **_: [[Generated("", -1.0, True)] * count])
     with pytest.raises(SystemExit, match="train the model for longer"):
         cli.main(["augment", str(corpus), "--times", "2", "--model", "m", "--output", str(more)])
 

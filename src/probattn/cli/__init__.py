@@ -23,6 +23,8 @@ came from.
 
 import os
 import sys
+import warnings
+from collections.abc import Callable
 
 from jsonargparse import ArgumentParser
 
@@ -48,6 +50,8 @@ from probattn.cli.command import Command, HelpFormatter, did_you_mean, gathered
 
 __all__ = ["main"]
 
+_PYTHON: Callable[..., str] = warnings.formatwarning
+
 _COMMANDS: dict[str, Command] = {
     "ls": listing.COMMAND,
     "data": data.COMMAND,
@@ -65,6 +69,13 @@ _COMMANDS: dict[str, Command] = {
     "fluency": fluency.COMMAND,
     "kernels": kernels.COMMAND,
 }
+
+
+def _as_line(message: Warning | str, category: type[Warning], *place: object, **more: object) -> str:
+    """A warning as a line for the user of a command, without the source code that Python shows with it."""
+    if category.__module__.startswith("probattn"):
+        return f"probattn: {message}\n"
+    return _PYTHON(message, category, *place, **more)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -86,6 +97,7 @@ def main(arguments: list[str] | None = None) -> None:
     if words[0] in _COMMANDS:
         words = [words[0], *_COMMANDS[words[0]].arrange(gathered(words[1:]))]
     parsed = parser.parse_args(words)
+    warnings.formatwarning = _as_line
     try:
         _COMMANDS[parsed.subcommand].run(parsed[parsed.subcommand])
     except BrokenPipeError:  # the reader of a pipe, e.g. head, has enough
@@ -98,3 +110,5 @@ def main(arguments: list[str] | None = None) -> None:
         is_expected = isinstance(error, ValueError | TypeError | RuntimeError | OSError | ImportError)
         text = str(error) if is_expected else f"{type(error).__name__}: {error} (PROBATTN_TRACEBACK=1 shows where)"
         raise SystemExit(f"probattn: {text}") from error
+    finally:
+        warnings.formatwarning = _PYTHON

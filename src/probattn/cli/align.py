@@ -8,7 +8,8 @@ from pathlib import Path
 from jsonargparse import ArgumentParser, Namespace
 
 from probattn.cli.command import Command
-from probattn.cli.models import open_translator, put_lines
+from probattn.cli.models import open_translator
+from probattn.cli.output import Output, progress_over
 from probattn.data.alignment_gold import format_pharaoh, read_pharaoh
 from probattn.data.parallel import ParallelText, read_lines, split_words
 from probattn.metrics import alignment_error_rate
@@ -29,6 +30,10 @@ probattn align MODEL --src text.de --tgt text.en --format json          weights 
 explains the target word, "prior" is what decoding sees. By default the first of these that the model has is used."""
 
 
+_BLOCK = 512
+"""Most pairs between two writings."""
+
+
 def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("model", type=Path, help="folder of a run or of a trained model")
     parser.add_argument("--src", type=Path, required=True, help="source side, plain or gz")
@@ -44,6 +49,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
 def _run(arguments: Namespace) -> None:
     if arguments.threshold is not None and not 0.0 < arguments.threshold <= 1.0:
         raise ValueError(f"--threshold is a weight, above 0 and at most 1, got {arguments.threshold:g}")
+    output = Output(arguments.output)
     translator = open_translator(arguments.model)
     source, target = read_lines(arguments.src), read_lines(arguments.tgt)
     if len(source) != len(target):
@@ -52,31 +58,43 @@ def _run(arguments: Namespace) -> None:
             "must translate line i of the other"
         )
     text = ParallelText(source, target, name=str(arguments.src))
-    rows = [row for row in range(len(text)) if split_words(source[row]) and split_words(target[row])]
     gold = None if arguments.gold is None else read_pharaoh(arguments.gold, text)
-    _require_short(text, rows, arguments.max_words)
+    _require_short(text, [row for row in range(len(text)) if _is_pair(text, row)], arguments.max_words)
     aligner = arguments.aligner or available_aligners(translator.model)[0]
     print(f"aligning by the {aligner}", file=sys.stderr)
-    found = translator.align(
-        [source[row] for row in rows],
-        [target[row] for row in rows],
-        aligner=aligner,
-        threshold=arguments.threshold,
-        show_progress=arguments.output is not None,
-    )
-    links: list[Links] = [frozenset()] * len(text)  # a pair with an empty side has no links
-    weights: list[list[list[float]]] = [[] for _ in links]
-    for row, alignment in zip(rows, found, strict=True):
-        links[row] = alignment.links
-        weights[row] = _between_words(translator, alignment, source[row], target[row])
-    if arguments.format == "json":
-        lines = [_record(text, row, links[row], weights[row]) for row in range(len(text))]
-    else:
-        lines = [format_pharaoh(one) for one in links]
-    put_lines(lines, arguments.output)
+    links: list[Links] = []
+    with output, progress_over(len(text), "pairs", output) as bar:
+        for start in range(0, len(text), _BLOCK):
+            rows = range(start, min(start + _BLOCK, len(text)))
+            found = _aligned(translator, text, rows, aligner=aligner, threshold=arguments.threshold)
+            links += [frozenset() if one is None else one.links for one in found]
+            if arguments.format == "json":
+                output.put(_record(translator, text, row, one) for row, one in zip(rows, found, strict=True))
+            else:
+                output.put(format_pharaoh(one) for one in links[start:])
+            bar.update(len(rows))
     if gold is not None:
         rate = alignment_error_rate(zip(links, gold.sure, gold.possible, strict=True))
         print(f"alignment error rate: {rate:.4f}", file=sys.stderr)
+
+
+def _is_pair(text: ParallelText, row: int) -> bool:
+    """Whether both sides have a word; else there are no links."""
+    return bool(split_words(text.source[row]) and split_words(text.target[row]))
+
+
+def _aligned(
+    translator: Translator, text: ParallelText, rows: Sequence[int], *, aligner: str, threshold: float | None
+) -> list[Alignment | None]:
+    """Alignments of some rows, None for those with an empty side."""
+    pairs = [row for row in rows if _is_pair(text, row)]
+    if not pairs:
+        return [None] * len(rows)
+    found = translator.align(
+        [text.source[row] for row in pairs], [text.target[row] for row in pairs], aligner=aligner, threshold=threshold
+    )
+    by_row = dict(zip(pairs, found, strict=True))
+    return [by_row.get(row) for row in rows]
 
 
 def _between_words(translator: Translator, alignment: Alignment, source: str, target: str) -> list[list[float]]:
@@ -87,13 +105,14 @@ def _between_words(translator: Translator, alignment: Alignment, source: str, ta
     return [[round(float(weight), 4) for weight in line] for line in matrix]
 
 
-def _record(text: ParallelText, row: int, links: Links, weights: list[list[float]]) -> str:
+def _record(translator: Translator, text: ParallelText, row: int, alignment: Alignment | None) -> str:
+    source, target = text.source[row], text.target[row]
     content = {
         "line": row,
-        "source": split_words(text.source[row]),
-        "target": split_words(text.target[row]),
-        "alignment": format_pharaoh(links),
-        "weights": weights,
+        "source": split_words(source),
+        "target": split_words(target),
+        "alignment": "" if alignment is None else format_pharaoh(alignment.links),
+        "weights": [] if alignment is None else _between_words(translator, alignment, source, target),
     }
     return json.dumps(content, ensure_ascii=False)
 

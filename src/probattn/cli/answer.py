@@ -7,7 +7,8 @@ import numpy as np
 from jsonargparse import ArgumentParser, Namespace
 
 from probattn.cli.command import Command
-from probattn.cli.models import open_model, put_lines
+from probattn.cli.models import open_model
+from probattn.cli.output import Output
 from probattn.data.image_features import ImageFeatures, read_features
 from probattn.data.picture_questions import read_questions
 from probattn.recipes.storage import write_atomically
@@ -52,6 +53,7 @@ def _run(arguments: Namespace) -> None:
         )
     if (arguments.map is not None and not is_one) or (arguments.picture is not None and arguments.map is None):
         raise ValueError("--map is for one --image and --question; --picture is for --map")
+    output = Output(arguments.output)
     answerer = open_model(arguments.model, Answerer, "no model that answers questions about pictures")
     features = read_features(arguments.features)
     if is_one:
@@ -61,7 +63,8 @@ def _run(arguments: Namespace) -> None:
         questions, images = [one.question for one in asked], [one.picture for one in asked]
     found = answerer.answer(questions, images, features=features, num_best=arguments.num_best, draws=arguments.draws)
     line = _record if arguments.format == "json" else _line
-    put_lines([line(one, *about) for one, *about in zip(found, questions, images, strict=True)], arguments.output)
+    with output:
+        output.put(line(one, *about) for one, *about in zip(found, questions, images, strict=True))
     if arguments.map is not None:
         write_atomically(arguments.map, _map(found[0], features, arguments))
 

@@ -1,12 +1,14 @@
 """`probattn augment`: a text with generated sentences added to it."""
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from jsonargparse import ArgumentParser, Namespace
 
 from probattn.cli.command import Command, settings_of
-from probattn.cli.models import open_model, put_lines
+from probattn.cli.models import open_model
+from probattn.cli.output import Output, progress_over
 from probattn.data.text import read_text
 from probattn.kernels.native import settle
 from probattn.recipes.provenance import note_commit
@@ -24,7 +26,8 @@ probattn augment corpus.txt --times 1 --row lstm-lm --output more.txt
 probattn augment corpus.txt --times 2 --model runs/text_vae/davam-512-seed0 --output more.txt
 
 The output is the text itself and behind it TIMES as many generated lines. A generator that was trained on other
-text than yours brings that text's knowledge in; one that saw yours alone can only mix it anew."""
+text than yours brings that text's knowledge in; one that saw yours alone can only mix it anew. One that is trained
+here keeps upper and lower case (--set corpus.lowercase=true: all is lower-cased first)."""
 
 
 _ROW = "davam-128"
@@ -49,31 +52,48 @@ def _run(arguments: Namespace) -> None:
     model = arguments.model
     if model is not None and (arguments.row != _ROW or arguments.overrides):
         raise ValueError("--row and --set say what is trained; --model is trained already, so leave them out")
-    lines = read_text(arguments.corpus, on_empty="skip")
+    output = Output(arguments.output)
+    lines = read_text(arguments.corpus, max_words=sys.maxsize, on_empty="skip")
     writer = _train(arguments, lines) if model is None else open_model(model, TextWriter, "no text model")
+    if writer.settings.corpus.lowercase and any(line != line.lower() for line in lines):
+        print(
+            f"probattn: {arguments.corpus} has upper-case letters, and the generated lines will have none: their model "
+            "was trained on lower-cased text (corpus.lowercase=true)",
+            file=sys.stderr,
+        )
     count = max(1, round(arguments.times * len(lines)))
-    put_lines([*lines, *_drawn(writer, count, arguments)], arguments.output)
+    with output, progress_over(count, "generated", output) as bar:
+        output.put(lines)
+        for texts in _drawn(writer, count, arguments):
+            output.put(texts)
+            bar.update(len(texts))
 
 
-def _drawn(writer: TextWriter, count: int, arguments: Namespace) -> list[str]:
-    """Generated lines; texts without a word are drawn again.
+def _drawn(writer: TextWriter, count: int, arguments: Namespace) -> Iterator[list[str]]:
+    """Generated lines, some at a time; texts without a word are drawn again.
 
     Raises:
         ValueError: If the model writes hardly anything else.
     """
-    found: list[str] = []
+    law = {"temperature": arguments.temperature, "top_p": arguments.top_p}
+    found = 0
     for again in range(_MOST_ROUNDS):
-        law = {"temperature": arguments.temperature, "top_p": arguments.top_p}
-        drawn = writer.sample(count - len(found), seed=arguments.seed + again * _NEXT_SEED, **law)
-        found += [one.text for one in drawn if one.text.strip()]
-        if len(found) == count:
-            return found
-    raise ValueError(f"of {_MOST_ROUNDS} times {count} texts {len(found)} have a word: train the model for longer")
+        for drawn in writer.samples(count - found, seed=arguments.seed + again * _NEXT_SEED, **law):
+            texts = [one.text for one in drawn if one.text.strip()]
+            found += len(texts)
+            yield texts
+        if found == count:
+            return
+    raise ValueError(f"of {_MOST_ROUNDS} times {count} texts {found} have a word: train the model for longer")
 
 
 def _train(arguments: Namespace, lines: Sequence[str]) -> TextWriter:
-    """Train a generator on the text itself; a run that was interrupted goes on, another text or setting starts anew."""
-    overrides = {"corpus.path": str(arguments.corpus), **settings_of(arguments.overrides)}
+    """Train a generator on the text itself; a run that was interrupted goes on, another text or setting starts anew.
+
+    Cases are kept, so that new lines look like those they are added to.
+    """
+    own = {"corpus.path": str(arguments.corpus), "corpus.lowercase": "false"}
+    overrides = {**own, **settings_of(arguments.overrides)}
     settings, plain = RECIPE.load(RECIPE.configs(arguments.row, "files"), overrides)
     mark = fingerprint(plain, lines)[:8]
     output = Path("runs") / "augment" / f"{arguments.corpus.name}-{arguments.row}-{mark}"

@@ -6,7 +6,8 @@ from pathlib import Path
 from jsonargparse import ArgumentParser, Namespace
 
 from probattn.cli.command import Command
-from probattn.cli.models import open_model, put_lines
+from probattn.cli.models import open_model
+from probattn.cli.output import Output
 from probattn.data.graph_files import read_graph
 from probattn.recipes.gat_classifier import NodeClassifier, NodePrediction
 from probattn.recipes.gat_eval import MODES
@@ -39,6 +40,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
 def _run(arguments: Namespace) -> None:
     if arguments.unsure is not None and arguments.mode == "mean":
         raise ValueError("--unsure compares p-values, which want draws: add --mode noise, dropout or both")
+    output = Output(arguments.output)
     classifier = open_model(arguments.model, NodeClassifier, "no network for nodes of a graph")
     graph = (
         load_graph(classifier.settings.graph)
@@ -50,7 +52,8 @@ def _run(arguments: Namespace) -> None:
     if arguments.unsure is not None and found.p_value is not None:
         nodes = (found.p_value >= arguments.unsure).nonzero().squeeze(1).tolist()
     line = _record if arguments.format == "json" else _line
-    put_lines([line(found, node) for node in nodes], arguments.output)
+    with output:
+        output.put(line(found, node) for node in nodes)
 
 
 def _line(found: NodePrediction, node: int) -> str:

@@ -2,14 +2,14 @@
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from jsonargparse import ArgumentParser, Namespace
 
-from probattn.cli.command import Command
-from probattn.cli.models import open_translator
+from probattn.cli.command import Command, refuse_options
+from probattn.cli.output import Output
 from probattn.core import Estimator
 from probattn.data import alignment_gold
 from probattn.data.alignment_gold import AlignedText, read_pharaoh
@@ -19,6 +19,10 @@ from probattn.recipes.generation_data import load_corpus as load_generation_corp
 from probattn.recipes.generator import Generator
 from probattn.recipes.provenance import commit, trained_with
 from probattn.recipes.storage import write_atomically
+from probattn.recipes.text_data import Split, text_of_file
+from probattn.recipes.text_data import load_corpus as load_text_corpus
+from probattn.recipes.text_eval import evaluate_model as evaluate_text
+from probattn.recipes.text_writer import TextWriter
 from probattn.recipes.translation_alignment import require_testable
 from probattn.recipes.translation_data import Corpus, load_corpus, lowercased
 from probattn.recipes.translation_eval import estimator_by_name, ppl_kind, predictive_metrics, translation_metrics
@@ -34,10 +38,16 @@ probattn eval MODEL --src test.de --tgt test.en [--gold test.align]        on yo
 probattn eval MODEL --test_with soft exact kmax:1 kmax:5                   other ways of predicting, side by side
 probattn eval MODEL --gold_set de-en                                       alignments against a published gold set
 
+probattn eval runs/text_vae/davam-128-seed0 --text my.txt                  a text model on your own text
+
 A model that generates text (question_generation, dialogue, pilot_vae) is evaluated on the text it was trained for.
 
 --test_with gives the K-max curve, and the paper's two cross-tests: a soft model tested with kmax, a latent one tested
 soft. Everything is printed as JSON, one object a way of predicting."""
+
+
+_OF_TRANSLATION = ("src", "tgt", "gold", "gold_set", "test_with")
+"""Options that only translation models have."""
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
@@ -45,6 +55,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--split", choices=["valid", "test"], default=None, help="of the text it was trained for; test")
     parser.add_argument("--src", type=Path, default=None, help="source side of another text")
     parser.add_argument("--tgt", type=Path, default=None, help="target side of another text")
+    parser.add_argument("--text", type=Path, default=None, help="another text, for text models")
     parser.add_argument("--gold", type=Path, default=None, help="its gold links in Pharaoh format")
     parser.add_argument("--gold_set", choices=list(alignment_gold.NUM_PAIRS), default=None, help="published gold links")
     parser.add_argument(
@@ -54,11 +65,21 @@ def _add_arguments(parser: ArgumentParser) -> None:
 
 
 def _run(arguments: Namespace) -> None:
+    _ = Output(arguments.output)  # refuses at once what cannot be written
     model = load(arguments.model)
     if isinstance(model, Generator):
         _run_generator(model, arguments)
         return
-    translator = open_translator(arguments.model)
+    if isinstance(model, TextWriter):
+        _run_writer(model, arguments)
+        return
+    refuse_options(arguments, {"text": None}, "is for text models; translation models take --src and --tgt")
+    translator = model
+    if not isinstance(translator, Translator):
+        raise ValueError(
+            "eval takes models that translate, generate or write text, and "
+            f"{arguments.model} holds a {type(model).__name__}; what was measured after training is in its result.json"
+        )
     if arguments.test_with and (arguments.gold or arguments.gold_set):
         raise ValueError(
             "links come from the prior and the inference network, however words are predicted: leave out --test_with "
@@ -78,15 +99,33 @@ def _run(arguments: Namespace) -> None:
 
 def _run_generator(generator: Generator, arguments: Namespace) -> None:
     """A model that generates text: all its metrics on the text it was trained for."""
-    refused = [name for name in ("src", "tgt", "gold", "gold_set", "test_with") if arguments[name]]
-    if refused:
-        raise ValueError(
-            f"--{refused[0]} is for translation models, {arguments.model} holds a {type(generator).__name__}"
-        )
+    _refuse(arguments, (*_OF_TRANSLATION, "text"), generator)
     split = arguments.split or "test"
     corpus = load_generation_corpus(generator.settings.corpus, generator.words)
     results = {"own": generator.evaluate(corpus, split=split)}
     _put(arguments, generator.settings.row, generator.settings.seed, corpus.texts[split].name, results)
+
+
+def _run_writer(writer: TextWriter, arguments: Namespace) -> None:
+    """A text model: all its metrics, on the text it was trained for or on another one."""
+    _refuse(arguments, _OF_TRANSLATION, writer)
+    settings = writer.settings
+    split: Split = arguments.split or "test"
+    if arguments.text is None:
+        if settings.corpus.name == "files" and settings.corpus.path is None:
+            raise ValueError(f"{arguments.model} was trained on files, whose names it does not keep; give --text FILE")
+        corpus = load_text_corpus(settings.corpus, writer.tokenizer)
+    else:
+        refuse_options(arguments, {"split": None}, "is of the text it was trained for; --text is another one")
+        corpus = text_of_file(arguments.text, settings.corpus, writer.tokenizer)
+    results = {"own": evaluate_text(writer, corpus, split=split)}
+    _put(arguments, settings.row, settings.seed, corpus.encoded[split].name, results)
+
+
+def _refuse(arguments: Namespace, names: Sequence[str], model: object) -> None:
+    given = [name for name in names if arguments[name]]
+    if given:
+        raise ValueError(f"--{given[0]} is for other models, {arguments.model} holds a {type(model).__name__}")
 
 
 def _put(arguments: Namespace, row: str, seed: int, text_name: str, results: Mapping[str, Any]) -> None:

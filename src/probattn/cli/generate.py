@@ -5,11 +5,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import torch
 from jsonargparse import ActionYesNo, ArgumentParser, Namespace
-from tqdm import tqdm
 
 from probattn.cli.command import Command, refuse_options
-from probattn.cli.models import input_blocks, open_model, put_lines
+from probattn.cli.models import count_lines, input_blocks, open_model
+from probattn.cli.output import Output, progress_over
+from probattn.core import fold_seed
 from probattn.loading import load
 from probattn.recipes.generation_search import Generated
 from probattn.recipes.generator import Generator
@@ -94,11 +96,10 @@ def _run(arguments: Namespace) -> None:
         raise ValueError(f"--num_samples must be at least 1, got {arguments.num_samples}")
     if arguments.beam_size is not None and arguments.beam_size < 1:
         raise ValueError(f"--beam_size must be at least 1, which is greedy, got {arguments.beam_size}")
-    if arguments.output is not None and arguments.output.is_dir():
-        raise ValueError(f"--output {arguments.output} is a folder; name a file in it")
+    output = Output(arguments.output)
     model = load(arguments.model)
     if isinstance(model, TextWriter):
-        _run_writer(model, arguments)
+        _run_writer(model, arguments, output)
         return
     if arguments.origin == "prior" or arguments.between is not None:
         raise ValueError(
@@ -115,30 +116,24 @@ def _run(arguments: Namespace) -> None:
         refuse_options(
             arguments, _OF_DRAWS_ALONE, "has no effect where nothing is drawn: there is one text for each source"
         )
-    lines: list[str] = []
     has_warned = False
-    blocks = input_blocks(arguments.input, _BLOCK)
-    for start, sources in tqdm(blocks, desc="blocks", disable=arguments.output is None):
-        has_warned = has_warned or _warn_of_unknown(generator, sources)
-        found = generator.generate(
-            sources,
-            num_samples=arguments.num_samples if is_random else 1,
-            draw=draw,
-            beam_size=arguments.beam_size,
-            seed=arguments.seed + start,
-        )
-        for place, texts in enumerate(found):
-            lines += _lines(start + place, sources[place], texts, arguments)
-        if arguments.output is None:  # what is done is seen at once, and not lost when the rest is interrupted
-            put_lines(lines, None)
-            lines = []
-    if arguments.output is not None:
-        put_lines(lines, arguments.output)
+    with output, progress_over(count_lines(arguments.input), "sources", output) as bar:
+        for start, sources in input_blocks(arguments.input, _BLOCK):
+            has_warned = has_warned or _warn_of_unknown(*generator.count_unknown(sources))
+            found = generator.generate(
+                sources,
+                num_samples=arguments.num_samples if is_random else 1,
+                draw=draw,
+                beam_size=arguments.beam_size,
+                seed=int(fold_seed(torch.tensor(arguments.seed), start)) if start else arguments.seed,
+            )
+            for place, texts in enumerate(found):
+                output.put(_lines(start + place, sources[place], texts, arguments))
+            bar.update(len(sources))
 
 
-def _warn_of_unknown(generator: Generator, sources: Sequence[str]) -> bool:
+def _warn_of_unknown(unknown: int, total: int) -> bool:
     """Say, and return, whether much of the text is unknown to the model, which generates something all the same."""
-    unknown, total = generator.count_unknown(sources)
     if unknown <= _UNKNOWN * total:
         return False
     print(
@@ -149,46 +144,56 @@ def _warn_of_unknown(generator: Generator, sources: Sequence[str]) -> bool:
     return True
 
 
-def _run_writer(writer: TextWriter, arguments: Namespace) -> None:
+def _run_writer(writer: TextWriter, arguments: Namespace, output: Output) -> None:
     """A text model: sentences from scratch, those on the way between two, or those of the input again."""
     if arguments.between is not None:
-        _run_between(writer, arguments)
+        _run_between(writer, arguments, output)
         return
     refuse_options(arguments, _OF_WAY, "goes with --between")
     if arguments.origin == "prior":
-        refuse_options(arguments, _OF_SOURCE, "is for texts from sources, not for those from the prior")
-        drawn = writer.sample(
+        _run_prior(writer, arguments, output)
+        return
+    without_effect = {**_OF_PRIOR, **_OF_SOURCE, **_OF_DRAWS}
+    del without_effect["input"]
+    refuse_options(arguments, without_effect, "has no effect on sentences that are written again, one for each")
+    has_warned = False
+    with output, progress_over(count_lines(arguments.input), "sentences", output) as bar:
+        for _, sources in input_blocks(arguments.input, _BLOCK):
+            has_warned = has_warned or _warn_of_unknown(*writer.count_unknown(sources))
+            again = iter(writer.reconstruct([source for source in sources if source.strip()]))
+            output.put(next(again) if source.strip() else "" for source in sources)
+            bar.update(len(sources))
+
+
+def _run_prior(writer: TextWriter, arguments: Namespace, output: Output) -> None:
+    """Sentences from scratch."""
+    refuse_options(arguments, _OF_SOURCE, "is for texts from sources, not for those from the prior")
+    written: set[str] = set()
+    with output, progress_over(arguments.num_samples, "texts", output) as bar:
+        for drawn in writer.samples(
             arguments.num_samples,
             length=arguments.length,
             temperature=arguments.temperature,
             top_p=arguments.top_p,
             seed=arguments.seed,
-        )
-        texts = list(dict.fromkeys(one.text for one in drawn)) if arguments.distinct else [one.text for one in drawn]
-        put_lines(_as_written(texts, arguments), arguments.output)
-        return
-    without_effect = {**_OF_PRIOR, **_OF_SOURCE, **_OF_DRAWS}
-    del without_effect["input"]
-    refuse_options(arguments, without_effect, "has no effect on sentences that are written again, one for each")
-    lines: list[str] = []
-    for _, sources in input_blocks(arguments.input, _BLOCK):
-        again = iter(writer.reconstruct([source for source in sources if source.strip()]))
-        lines += [next(again) if source.strip() else "" for source in sources]
-        if arguments.output is None:
-            put_lines(lines, None)
-            lines = []
-    if arguments.output is not None:
-        put_lines(lines, arguments.output)
+        ):
+            bar.update(len(drawn))
+            texts = [one.text for one in drawn]
+            if arguments.distinct:
+                texts = [text for text in dict.fromkeys(texts) if text not in written]
+                written.update(texts)
+            output.put(_as_written(texts, arguments))
 
 
-def _run_between(writer: TextWriter, arguments: Namespace) -> None:
+def _run_between(writer: TextWriter, arguments: Namespace, output: Output) -> None:
     """Sentences on the way from one to another."""
     if arguments.origin == "prior":
         raise ValueError("--from prior and --between are two things; give one of them")
     without_effect = {**_OF_PRIOR, **_OF_SOURCE, **_OF_DRAWS}
     del without_effect["format"]
     refuse_options(arguments, without_effect, "has no effect on --between, which mixes the latents of two sentences")
-    put_lines(_as_written(writer.interpolate(*arguments.between, steps=arguments.steps), arguments), arguments.output)
+    with output:
+        output.put(_as_written(writer.interpolate(*arguments.between, steps=arguments.steps), arguments))
 
 
 def _as_written(texts: Sequence[str], arguments: Namespace) -> list[str]:

@@ -1,16 +1,15 @@
-"""What the commands for trained models share: opening a model, reading and writing lines."""
+"""What the commands for trained models share: opening a model, reading lines."""
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar
 
 from probattn.data.parallel import read_lines, split_lines
 from probattn.loading import load
-from probattn.recipes.storage import write_atomically
 from probattn.recipes.translator import Translator
 
-__all__ = ["input_blocks", "open_model", "open_translator", "put_lines"]
+__all__ = ["count_lines", "input_blocks", "open_model", "open_translator"]
 
 
 Model = TypeVar("Model")
@@ -60,6 +59,11 @@ def input_blocks(path: Path | None, size: int) -> Iterator[tuple[int, tuple[str,
         yield from _blocks(split_lines(rest, _name(start)), start, size)
 
 
+def count_lines(path: Path | None) -> int | None:
+    """Lines of a file; None for the standard input, which has no end yet."""
+    return None if path is None else len(read_lines(path))
+
+
 def _available() -> bytes:
     """What the standard input has now, at least a byte; nothing at its end."""
     content: bytes = sys.stdin.buffer.read1(1 << 20)  # type: ignore[union-attr]
@@ -73,13 +77,3 @@ def _name(start: int) -> str:
 def _blocks(lines: tuple[str, ...], first: int, size: int) -> Iterator[tuple[int, tuple[str, ...]]]:
     for start in range(0, len(lines), size):
         yield first + start, lines[start : start + size]
-
-
-def put_lines(lines: Iterable[str], path: Path | None) -> None:
-    """Write lines to a file, which appears as a whole, or to the standard output."""
-    text = "".join(f"{line}\n" for line in lines)
-    if path is None:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-    else:
-        write_atomically(path, text)

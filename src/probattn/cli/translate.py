@@ -7,10 +7,10 @@ from pathlib import Path
 
 import torch
 from jsonargparse import ArgumentParser, Namespace
-from tqdm import tqdm
 
 from probattn.cli.command import Command, refuse_options
-from probattn.cli.models import input_blocks, open_translator, put_lines
+from probattn.cli.models import count_lines, input_blocks, open_translator
+from probattn.cli.output import Output, progress_over
 from probattn.core import Estimator
 from probattn.data.alignment_gold import format_pharaoh
 from probattn.data.parallel import split_words
@@ -37,8 +37,8 @@ _OF_SEARCH: Mapping[str, object] = {"num_best": 1, "beam_size": None, "length_pe
 """Options of the search, with their defaults;"""
 _OF_DRAWS: Mapping[str, object] = {"temperature": 1.0, "top_p": None, "seed": 0}
 """and of draws."""
-_BLOCK = 512
-"""Most sentences between two writings to the standard output."""
+_BLOCK = 128
+"""Most sentences between two writings."""
 
 _EMPTY = Translation(text="", log_prob=0.0, score=0.0, weights=torch.zeros(0, 0), links=frozenset())
 """Of an empty line."""
@@ -72,21 +72,17 @@ def _run(arguments: Namespace) -> None:
         refuse_options(arguments, _OF_DRAWS, "goes with --num_samples, which draws instead of searching")
     else:
         refuse_options(arguments, _OF_SEARCH, "is for the search, --num_samples draws instead")
+    output = Output(arguments.output)
     translator = open_translator(arguments.model)
     estimator = None if arguments.test_with is None else estimator_by_name(arguments.test_with)
     if estimator is not None:
         require_testable(translator.model, estimator)
-    lines: list[str] = []
-    blocks = input_blocks(arguments.input, _BLOCK)
-    for start, sentences in tqdm(blocks, desc="blocks", disable=arguments.output is None):
-        _require_short(sentences, start, arguments.max_words)
-        found = _found(translator, sentences, start, estimator, arguments)
-        lines += [line for number, best in enumerate(found, start) for line in _lines(number, best, arguments)]
-        if arguments.output is None:  # what is done is seen at once, and not lost when the rest is interrupted
-            put_lines(lines, None)
-            lines = []
-    if arguments.output is not None:
-        put_lines(lines, arguments.output)
+    with output, progress_over(count_lines(arguments.input), "sentences", output) as bar:
+        for start, sentences in input_blocks(arguments.input, _BLOCK):
+            _require_short(sentences, start, arguments.max_words)
+            found = _found(translator, sentences, start, estimator, arguments)
+            output.put(line for number, best in enumerate(found, start) for line in _lines(number, best, arguments))
+            bar.update(len(sentences))
 
 
 def _found(

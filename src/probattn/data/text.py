@@ -17,7 +17,7 @@ from probattn.data.batches import pad_ids
 from probattn.data.bpe import BOS, EOS, Tokenizer
 from probattn.data.parallel import BadLine, read_lines, split_words
 
-__all__ = ["EncodedSentences", "TextBatch", "TextSplits", "read_text", "split_text"]
+__all__ = ["EncodedSentences", "TextBatch", "TextSplits", "read_text", "require_sentences", "split_text"]
 
 MAX_HELD_OUT = 1000
 
@@ -69,6 +69,19 @@ def read_text(
     return tuple(kept)
 
 
+def require_sentences(sentences: Sequence[str]) -> None:
+    """Raise where a model is handed something else than a list of sentences.
+
+    Raises:
+        TypeError: For one string, whose letters would be taken for sentences, and for what is no text.
+    """
+    if isinstance(sentences, str):
+        raise TypeError(f"expected a list of sentences, got the one string {sentences!r}; put it into a list")
+    for number, sentence in enumerate(sentences):
+        if not isinstance(sentence, str):
+            raise TypeError(f"expected sentences as strings, got {sentence!r} as number {number}")
+
+
 @dataclass(frozen=True)
 class TextSplits:
     """The sentences to train on and those held out.
@@ -108,7 +121,7 @@ def split_text(lines: Sequence[str], *, num_held_out: int | None = None) -> Text
     if len(lines) < 2 * count + 1:
         raise ValueError(
             f"the text has {len(lines):,} lines, too few for {count:,} each for validation and test and one to train "
-            "on; give more text, or a smaller num_held_out"
+            "on; give more text" + (", or a smaller num_held_out (corpus.test_size)" if count > 1 else "")
         )
     valid, test = len(lines) - 2 * count, len(lines) - count
     return TextSplits(tuple(lines[:valid]), tuple(lines[valid:test]), tuple(lines[test:]))

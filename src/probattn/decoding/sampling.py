@@ -137,7 +137,7 @@ def _edge_of_nucleus(law: Tensor, top_p: float) -> Tensor:
 
 def _check_law(temperature: float, top_k: int | None, top_p: float | None) -> None:
     if not 0.0 < temperature < float("inf"):
-        raise ValueError(f"temperature must be above 0 and finite, got {temperature}; use greedy() for the limit 0")
+        raise ValueError(f"temperature must be above 0 and finite, got {temperature}; the limit 0 is greedy search")
     if top_k is not None and top_k < 1:
         raise ValueError(f"top_k must be at least 1 or None, got {top_k}")
     if top_p is not None and not 0.0 < top_p <= 1.0:

@@ -23,6 +23,7 @@ from probattn.distributions import Categorical, Family
 from probattn.integrations.running_call import open_call, running_call
 from probattn.nn.conditionals import Conditional
 from probattn.nn.functional import draw_weights
+from probattn.nn.learnt import HoldsFamily
 from probattn.nn.recording import note_latent
 from probattn.nn.sampling import Switchable
 from probattn.nn.site import divergence
@@ -44,7 +45,7 @@ _COPIED_ARGUMENTS = (
 )
 
 
-class BayesianGATConv(GATConv, Switchable):  # type: ignore[misc]  # PyG has no annotations
+class BayesianGATConv(GATConv, Switchable, HoldsFamily):  # type: ignore[misc]  # PyG has no annotations
     """PyG's `GATConv` with a family of weights and a prior.
 
     Constructor, `forward`, return value and state_dict keys are `GATConv`'s. Whether it draws is a switch of its own

@@ -20,7 +20,7 @@ from probattn.core.support import Dense, Segments, Support
 from probattn.distributions import Family, PriorFamily
 from probattn.kernels import SetPrior
 from probattn.nn.encoders import SequenceEncoder
-from probattn.nn.learnt import register_learnt
+from probattn.nn.learnt import HoldsFamily
 from probattn.nn.scores import Score
 
 __all__ = [
@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 
-class Conditional(nn.Module):
+class Conditional(HoldsFamily):
     """Base of priors and posteriors.
 
     A subclass with a `forward` of its own is another law: what its base says in `for_queries`, `of_keys` and
@@ -56,11 +56,6 @@ class Conditional(nn.Module):
                 f"{cls.__name__}.needs is a set of 'target' (what is predicted) and 'value' (the draw), e.g. "
                 f"frozenset({{'target'}}); got {cls.needs!r}"
             )
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        super().__setattr__(name, value)
-        if name == "family":
-            register_learnt(self, value)
 
     def forward(self, given: Given) -> Distribution:
         """The distribution."""

@@ -3,6 +3,8 @@
 Sizes: K draws, N examples.
 """
 
+import copy
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -16,12 +18,15 @@ from torch.utils import _pytree as pytree
 from probattn.core.noise import fold_seed
 from probattn.nn.dropout import drops, evaluating
 from probattn.nn.sampling import Switchable, sampling
-from probattn.nn.sharing import generator_states, gpu_indices, have_moved, shared_prefix
+from probattn.nn.sharing import generator_states, gpu_indices, have_moved, is_plain, shared_prefix
 from probattn.nn.site import Site
 
 __all__ = ["Drawing"]
 
 Made = TypeVar("Made")
+
+_TURN = threading.RLock()
+"""Modes, switches, seeds and the generator belong to the whole process: threads take turns."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,8 @@ class Drawing:
             raise TypeError(f"expected a model, that is an nn.Module, got {name}")
         for argument, value in (("draws", self.draws), ("seed", self.seed)):
             _require_whole(argument, value)
+        if not -(2**63) <= self.seed < 2**63:
+            raise ValueError(f"expected a seed below 2**63 in size, got {self.seed}")
         if self.is_random and self.draws < 2:
             raise ValueError(f"expected at least 2 draws, got {self.draws}; one draw has no spread, 20 are usual")
         if self.noise and not any(_can_draw(module) for module in self.model.modules()):
@@ -70,7 +77,7 @@ class Drawing:
     ) -> list[Made]:
         """Run the model over all batches.
 
-        Modes, switches and torch's generators are as before when this ends.
+        Modes, switches and torch's generators are as before when this ends. Threads wait for each other.
 
         Args:
             inputs: A tensor, a tuple or list of positional arguments, or a mapping of keyword arguments.
@@ -85,6 +92,7 @@ class Drawing:
             raise TypeError(f"expected a function as output, e.g. output=lambda outputs: outputs[0], got {output!r}")
         gpus = gpu_indices(self.model)
         with (
+            _TURN,
             torch.inference_mode(False),  # its tensors do not tell whether they were written to
             torch.no_grad(),
             torch.random.fork_rng(devices=gpus),
@@ -101,7 +109,7 @@ class Drawing:
             for number in range(num_draws):
                 _seed_generators(_draw_seed(self.seed, number, start), gpus)
                 before = generator_states(gpus)
-                drawn.append(output(self.model(*batch.positional, **batch.named)))
+                drawn.append(output(batch.given_to(self.model)))
                 if self.is_random and not have_moved(before, gpus):
                     raise ValueError(
                         f"expected random numbers in the forward pass of {type(self.model).__name__}, got none; is the "
@@ -117,7 +125,7 @@ class Drawing:
     ) -> None:
         """Raise if a model whose sites nobody can switch off gives other outputs with another seed."""
         _seed_generators(_draw_seed(self.seed, 1, start), gpu_indices(self.model))
-        if not torch.equal(output(self.model(*batch.positional, **batch.named)), drawn):
+        if not torch.equal(output(batch.given_to(self.model)), drawn):
             raise ValueError(
                 f"noise=False, but the outputs of {type(self.model).__name__} differ from pass to pass: it has sites "
                 "of its own, whose estimators it chooses itself; let it use Mean() in evaluation, or pass noise=True"
@@ -147,6 +155,25 @@ class _Arguments:
         leaves = pytree.tree_leaves((self.positional, self.named))
         return [leaf for leaf in leaves if isinstance(leaf, Tensor)]
 
+    def given_to(self, model: nn.Module) -> Any:
+        """What the model returns; it gets copies of objects that it may write to, such as a cache of keys."""
+        positional, named = pytree.tree_map(_fresh, (self.positional, self.named), is_leaf=_is_object)
+        return model(*positional, **named)
+
+    def require_rows(self, length: int) -> None:
+        """Raise if something with an entry for each example could not be split with the tensors."""
+        for value in (*self.positional, *self.named.values()):
+            if isinstance(value, list | tuple) and len(value) == length and not _has_tensors(value):
+                raise ValueError(
+                    f"expected tensors where batches are split off, got a {type(value).__name__} of {length}, one for "
+                    "each example; make it a tensor, or pass batch_size=None"
+                )
+            if _is_object(value):
+                raise ValueError(
+                    f"expected tensors where batches are split off, got {type(value).__name__}, which has no rows to "
+                    "choose; pass batch_size=None"
+                )
+
     def rows(self, start: int, end: int) -> "_Arguments":
         """These rows of all tensors."""
         positional, named = pytree.tree_map_only(Tensor, lambda x: x[start:end], (self.positional, self.named))
@@ -169,6 +196,7 @@ def _batches(inputs: Any, batch_size: int | None) -> Iterator[tuple[int, _Argume
             f"{[tuple(tensor.shape) for tensor in arguments.tensors]}; pass batch_size=None"
         )
     (length,) = lengths
+    arguments.require_rows(length)
     for start in range(0, length, batch_size):
         yield start, arguments.rows(start, start + batch_size)
 
@@ -192,6 +220,28 @@ def _can_draw(module: nn.Module) -> bool:
     if isinstance(module, Site):  # what it draws is up to the estimator that the model hands to it
         return True
     return isinstance(module, Switchable) and getattr(module, "family", module) is not None
+
+
+def _is_object(value: object) -> bool:
+    """Whether it is neither a tensor nor a plain value nor a box of them: a model may write to it."""
+    return not (isinstance(value, Tensor | Mapping | list | tuple) or is_plain(value) or callable(value))
+
+
+def _has_tensors(value: object) -> bool:
+    return any(isinstance(leaf, Tensor) for leaf in pytree.tree_leaves(value))
+
+
+def _fresh(value: Any) -> Any:
+    """The same, or a copy of an object that one pass must not change for the next."""
+    if not _is_object(value):
+        return value
+    try:
+        return copy.deepcopy(value)
+    except Exception as error:
+        raise ValueError(
+            "expected tensors and plain values as inputs, or objects that can be copied for every draw, got "
+            f"{type(value).__name__}: {error}. If it holds tensors of a pass with gradients, use torch.no_grad() there"
+        ) from error
 
 
 def _draw_seed(seed: int, number: int, start: int) -> int:

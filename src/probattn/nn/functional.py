@@ -19,6 +19,7 @@ from probattn.core.support import Dense
 from probattn.distributions import Categorical, Family
 from probattn.nn.conditionals import Conditional, FromScores
 from probattn.nn.fused_attention import AttentionInputs, fused_attention
+from probattn.nn.masks import with_infinities
 from probattn.nn.parts import require_conditional, require_family
 from probattn.nn.site import Replay, divergence
 
@@ -72,7 +73,7 @@ def scaled_dot_product_attention(
         key: (*lead, S, D).
         value: (*lead, S, Dv).
         attn_mask: Bool (True: may look) or float (added to the scores), broadcastable to (*lead, T, S). Where weights
-            are random, a float at its dtype's lower end hides a position as -inf does: it is not in the KL.
+            are random, a float of -1e4 or less hides a position as -inf does: it is not in the KL.
         dropout_p: Dropout of the weights.
         is_causal: Query t sees keys up to t. Not together with `attn_mask`.
         scale: Factor of the scores; 1/sqrt(D) by default.
@@ -96,7 +97,7 @@ def scaled_dot_product_attention(
     _check_inputs(query, key, value, attn_mask, is_causal)
     estimator = _chosen_estimator(estimator, family, prior)
     seed = fresh_seed(query.device) if seed is None else seed
-    attn_mask = attn_mask if family is None else _hiding(attn_mask)
+    attn_mask = attn_mask if family is None else with_infinities(attn_mask)
     if enable_gqa:
         _check_groups(query, key)
     if not need_weights and (enable_gqa or query.shape[:-2] == key.shape[:-2]):
@@ -164,13 +165,6 @@ def _chosen_estimator(estimator: Estimator | None, family: Family | None, prior:
     if estimator is not None:
         return estimator
     return Mean() if family is None else Pathwise(keeps_log_probs=False)
-
-
-def _hiding(attn_mask: Tensor | None) -> Tensor | None:
-    """The same with -inf where a float mask has about the lowest number of its dtype."""
-    if attn_mask is None or attn_mask.dtype == torch.bool:
-        return attn_mask
-    return attn_mask.masked_fill(attn_mask <= torch.finfo(attn_mask.dtype).min / 2, -torch.inf)
 
 
 def _mask(query: Tensor, key: Tensor, attn_mask: Tensor | None, is_causal: bool) -> Tensor | None:

@@ -1,8 +1,55 @@
 """Numbers of a family that are learnt: parameters of the module that holds it."""
 
+import copy
+from typing import TYPE_CHECKING, Any
+
 from torch import nn
 
-__all__ = ["register_learnt"]
+__all__ = ["HoldsFamily", "register_learnt"]
+
+
+class HoldsFamily(nn.Module):
+    """A module with a family whose learnt numbers are parameters of the module.
+
+    A family is a small object, not a module, so torch does not look into it. Here its parameters are listed as
+    `family_<name>`, and reading `family` gives one that holds what is listed now: also after
+    `load_state_dict(assign=True)` and inside `torch.func.functional_call`, which put other tensors there.
+
+    Attributes:
+        family: E.g. Weibull(nn.Parameter(torch.tensor(10.0))), or None. One that is a module is listed by torch.
+    """
+
+    if not TYPE_CHECKING:  # every subclass says by its assignment what kind of family it holds
+
+        @property
+        def family(self) -> Any:
+            """The family, with the parameters that the module lists now."""
+            return self._modules["family"] if "family" in self._modules else _current(self)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name != "family":
+            super().__setattr__(name, value)
+            return
+        for listed in [key for key in self._parameters if key.startswith("family_")]:
+            del self._parameters[listed]  # of the family before
+        self._modules.pop("family", None)
+        self.__dict__["_family"] = None
+        if isinstance(value, nn.Module):
+            super().__setattr__(name, value)
+        else:
+            self.__dict__["_family"] = value
+            register_learnt(self, value)
+
+
+def _current(module: nn.Module) -> Any:
+    family = module.__dict__.get("_family")
+    listed = {name: module._parameters[f"family_{name}"] for name in _learnt_names(family)}
+    if all(getattr(family, name) is parameter for name, parameter in listed.items()):
+        return family
+    current = copy.copy(family)
+    for name, parameter in listed.items():
+        object.__setattr__(current, name, parameter)  # families are frozen
+    return current
 
 
 def register_learnt(module: nn.Module, family: object) -> None:
@@ -20,8 +67,11 @@ def register_learnt(module: nn.Module, family: object) -> None:
         >>> [name for name, _ in site.named_parameters()]
         ['family_concentration']
     """
+    for name in _learnt_names(family):
+        module.register_parameter(f"family_{name}", getattr(family, name))
+
+
+def _learnt_names(family: object) -> list[str]:
     if isinstance(family, nn.Module):
-        return
-    for name, value in getattr(family, "__dict__", {}).items():
-        if isinstance(value, nn.Parameter):
-            module.register_parameter(f"family_{name}", value)
+        return []
+    return [name for name, value in getattr(family, "__dict__", {}).items() if isinstance(value, nn.Parameter)]

@@ -14,7 +14,8 @@ from probattn.core.estimators import Estimator, Mean
 from probattn.distributions import Family
 from probattn.nn.conditionals import Conditional
 from probattn.nn.functional import AttentionResult, scaled_dot_product_attention
-from probattn.nn.learnt import register_learnt
+from probattn.nn.learnt import HoldsFamily
+from probattn.nn.masks import HIDES, hidden_by
 from probattn.nn.nested import pad_nested, to_nested
 from probattn.nn.parts import require_conditional, require_family
 from probattn.nn.recording import note_latent
@@ -23,7 +24,7 @@ from probattn.nn.sampling import Switchable
 __all__ = ["MultiheadAttention"]
 
 
-class MultiheadAttention(nn.MultiheadAttention, Switchable):
+class MultiheadAttention(nn.MultiheadAttention, Switchable, HoldsFamily):
     """torch's multi-head attention with a family of weights and a prior.
 
     Constructor, `forward`, return value and state_dict keys are torch's, so it can stand inside
@@ -91,14 +92,13 @@ class MultiheadAttention(nn.MultiheadAttention, Switchable):
         # torch's encoder layers ask this attribute whether they may skip forward() in evaluation; they may not.
         self._qkv_same_embed_dim = False
         self.family = family
-        register_learnt(self, family)
         if prior is not None and (device is not None or dtype is not None):
             prior.to(device=device, dtype=dtype)
         self.prior = prior
         self.estimator = estimator
         self.name = name
         self.init_switch()
-        self.register_load_state_dict_pre_hook(_keep_prior_when_absent)  # type: ignore[no-untyped-call]
+        self.register_load_state_dict_pre_hook(_keep_what_torch_lacks)  # type: ignore[no-untyped-call]
 
     @classmethod
     def from_torch(
@@ -197,8 +197,9 @@ class MultiheadAttention(nn.MultiheadAttention, Switchable):
             padding if query_padding_mask is None and is_self_attention else query_padding_mask, is_batched
         )
         query, key, value = (self._to_batch_first(x) for x in (query, key, value))
-        if padding is not None:  # what stands there must not matter, but 0 * inf is NaN, in the gradient too
-            hidden = padding.unsqueeze(-1)
+        never_read = _Mask.padding(key_padding_mask, limit=-torch.inf)  # torch still reads a row of finite numbers
+        if never_read is not None:  # what stands there must not matter, but 0 * inf is NaN, in the gradient too
+            hidden = never_read.unsqueeze(-1)
             key, value = key.masked_fill(hidden, 0.0), value.masked_fill(hidden, 0.0)
         q, k, v = self._project(query, key, value)
         mask = _Mask.merge(attn_mask, _batched(key_padding_mask, is_batched), self.num_heads, q.dtype)
@@ -323,11 +324,11 @@ class _Mask:
         return floats[0] if len(floats) == 1 else floats[0] + floats[1]
 
     @staticmethod
-    def padding(key_padding_mask: Tensor | None) -> Tensor | None:
-        """Bool, True for padding, from torch's bool or float form."""
+    def padding(key_padding_mask: Tensor | None, *, limit: float = HIDES) -> Tensor | None:
+        """Bool, True for padding, from torch's bool or float form, whose numbers up to a limit hide."""
         if key_padding_mask is None or key_padding_mask.dtype == torch.bool:
             return key_padding_mask
-        return key_padding_mask == -torch.inf
+        return hidden_by(key_padding_mask, limit=limit)
 
     @staticmethod
     def with_open_column(mask: Tensor | None) -> Tensor | None:
@@ -341,10 +342,11 @@ def _batched(mask: Tensor | None, is_batched: bool) -> Tensor | None:
     return mask if mask is None or is_batched else mask.unsqueeze(0)
 
 
-def _keep_prior_when_absent(
+def _keep_what_torch_lacks(
     module: nn.Module, state_dict: dict[str, Tensor], prefix: str, *args: Mapping[str, Any]
 ) -> None:
-    """Let a checkpoint without any prior load into a module with one."""
-    own = {f"{prefix}{name}": tensor for name, tensor in module.state_dict().items() if name.startswith("prior.")}
-    if not any(name in state_dict for name in own):
-        state_dict.update(own)
+    """Let a checkpoint without a prior load into a module with one, and one without learnt numbers of a family."""
+    for start in ("prior.", "family"):
+        own = {f"{prefix}{name}": tensor for name, tensor in module.state_dict().items() if name.startswith(start)}
+        if not any(name in state_dict for name in own):
+            state_dict.update(own)

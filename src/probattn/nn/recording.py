@@ -4,6 +4,7 @@ A recorder is a side channel, so it has limits. Under data parallelism and insid
 (`forward_with_latents`) or add the KL to the loss inside the model.
 """
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -21,11 +22,13 @@ class LatentRecord:
     """The receipts of the forward passes inside a `record_latents` block, in the order of the calls.
 
     Each call of each module has its own slot. A forward pass that runs again because activation checkpointing
-    recomputes it during the backward pass does not add a receipt, so a KL cannot count twice.
+    recomputes it during the backward pass does not add a receipt, so a KL cannot count twice. Passes of other threads
+    than the one that opened the block are not recorded.
     """
 
     def __init__(self, names: dict[nn.Module, str]):
         self._names = names
+        self._thread = threading.get_ident()
         self._slots: list[tuple[str, Latent]] = []
 
     @property
@@ -42,14 +45,26 @@ class LatentRecord:
         """(B) KL in nats per example, summed over modules, heads and queries; a graph is one example.
 
         Raises:
-            ValueError: If nothing was recorded.
+            ValueError: If nothing was recorded, or calls had different numbers of examples.
         """
         if not self._slots:
             raise ValueError(
                 "no receipt was recorded: did the forward pass of a stochastic module run inside the block?"
             )
         num_examples = max(_num_examples(latent) for latent in self.latents)
-        return torch.stack([_kl_per_example(latent, num_examples) for latent in self.latents]).sum(dim=0)
+        kls = [_kl_per_example(latent, num_examples) for latent in self.latents]
+        sizes = sorted({len(kl) for kl in kls})
+        if len(sizes) > 1:
+            raise ValueError(
+                f"expected calls with one number of examples, got calls with {sizes}, e.g. batches of different sizes "
+                "or beams; open a block for each pass, or add up `kl` of each of record.latents"
+            )
+        return torch.stack(kls).sum(dim=0)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this is the thread that opened the block; a compiler, which cannot ask, takes it for granted."""
+        return torch.compiler.is_compiling() or threading.get_ident() == self._thread
 
     def add(self, module: nn.Module, latent: Latent) -> None:
         """Store the receipt of one call."""
@@ -86,7 +101,7 @@ def record_latents(model: nn.Module | None = None) -> Iterator[LatentRecord]:
 
 def is_recording() -> bool:
     """Whether a recorder is open, so that modules may skip what only a receipt needs."""
-    return bool(_active)
+    return bool(_active) and any(record.is_here for record in _active)
 
 
 def note_latent(module: nn.Module, latent: Latent) -> None:
@@ -94,7 +109,8 @@ def note_latent(module: nn.Module, latent: Latent) -> None:
     if not _active or is_recomputing():
         return
     for record in _active:
-        record.add(module, latent)
+        if record.is_here:
+            record.add(module, latent)
 
 
 def _num_examples(latent: Latent) -> int:

@@ -10,8 +10,8 @@ A call is remembered only where this can be shown to change nothing:
 - torch's generators did not move during or before it;
 - arguments and result are tensors, plain values, or tuples, lists and dicts of them; other objects, such as a cache
   of keys, may be written to;
-- it wrote to none of its arguments, and none of its submodules changed an attribute or a buffer; nor did anybody else
-  before the output is used again;
+- it wrote to none of its arguments, and none of its submodules changed an attribute, a buffer, or an attribute of an
+  object that is an attribute; nor did anybody else before the output is used again;
 - no submodule inside it has a hook, which would not run.
 
 A result that was written to afterwards is not used again. What is not noticed: writing behind torch's back (`.data`,
@@ -22,8 +22,9 @@ import copy
 import enum
 import functools
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-__all__ = ["generator_states", "gpu_indices", "have_moved", "shared_prefix"]
+__all__ = ["generator_states", "gpu_indices", "have_moved", "is_plain", "shared_prefix"]
 
 _PLAIN = (
     type(None),
@@ -52,6 +53,11 @@ _PLAIN = (
 
 _BOXES = (dict, set, deque, bytearray, np.ndarray)
 """What can be written to and is no tree to torch, e.g. a Counter; compared with a copy."""
+
+
+def is_plain(value: object) -> bool:
+    """Whether it is a value that nobody can write to."""
+    return isinstance(value, _PLAIN)
 
 
 @contextmanager
@@ -111,6 +117,7 @@ class _Values:
         self._leaves, self._spec = pytree.tree_flatten(tree)
         self._versions = [_version(leaf) for leaf in self._leaves]
         self._copies = {place: copy.copy(leaf) for place, leaf in enumerate(self._leaves) if isinstance(leaf, _BOXES)}
+        self._insides = {place: _inside(leaf) for place, leaf in enumerate(self._leaves) if _has_inside(leaf)}
 
     @property
     def is_plain(self) -> bool:
@@ -127,6 +134,7 @@ class _Values:
             and all(_is_unchanged(a, b) for a, b in zip(leaves, self._leaves, strict=True))
             and [_version(leaf) for leaf in leaves] == self._versions
             and all(_is_same_box(leaves[place], before) for place, before in self._copies.items())
+            and all(_is_same_inside(_inside(leaves[place]), before) for place, before in self._insides.items())
         )
 
     def equals(self, tree: Any) -> bool:
@@ -246,6 +254,26 @@ def _is_same_box(box: Any, before: Any) -> bool:
     if isinstance(box, np.ndarray):
         return box.shape == before.shape and box.dtype == before.dtype and bool(np.array_equal(box, before))
     return bool(type(box) is type(before) and box == before)
+
+
+def _has_inside(leaf: object) -> bool:
+    """Whether it is an object with attributes, through which modules may talk; modules are looked at themselves."""
+    known = (Tensor, nn.Module, type, ModuleType, *_PLAIN, *_BOXES)
+    return hasattr(leaf, "__dict__") and not (isinstance(leaf, known) or callable(leaf))
+
+
+def _inside(leaf: object) -> dict[str, tuple[object, int | None]]:
+    """The attributes of an object, and how often those that are tensors were written to."""
+    return {name: (value, _version(value)) for name, value in vars(leaf).items()}
+
+
+def _is_same_inside(
+    inside: Mapping[str, tuple[object, int | None]], before: Mapping[str, tuple[object, int | None]]
+) -> bool:
+    return inside.keys() == before.keys() and all(
+        _is_unchanged(inside[name][0], value) and inside[name][1] == version
+        for name, (value, version) in before.items()
+    )
 
 
 def _is_unchanged(leaf: object, before: object) -> bool:

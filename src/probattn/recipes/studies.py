@@ -106,6 +106,8 @@ def main(words: Sequence[str] | None = None) -> None:
     runner.add_argument("folders", nargs="*", help="names of studies, as `status` has them; all where none is given")
     runner.add_argument("--workers", type=int, default=1, help="processes, one thread each (default: %(default)s)")
     asked = parser.parse_args(words)
+    if asked.command == "status" and not asked.results.is_dir():
+        parser.error(f"there is no folder {asked.results}; run this in the clone, or name its results with --results")
     if asked.command == "status":
         print(status(asked.results))
     else:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -97,6 +98,20 @@ def load_corpus(settings: CorpusSettings, tokenizer: Tokenizer | None = None) ->
     return TextCorpus(texts, encoded, tokenizer)
 
 
+def text_of_file(path: Path, settings: CorpusSettings, tokenizer: Tokenizer) -> TextCorpus:
+    """All sentences of a file as a test set, cut and cased as the training text of a model was.
+
+    Args:
+        path: One sentence a line.
+        settings: Of the training text.
+        tokenizer: Of the model.
+    """
+    lines = _cut(read_text(path, max_words=sys.maxsize, on_empty="skip"), settings)
+    return TextCorpus(
+        {"test": lines}, {"test": EncodedSentences.from_lines(lines, tokenizer, name=str(path))}, tokenizer
+    )
+
+
 def _texts(settings: CorpusSettings) -> dict[Split, Sequence[str]]:
     found: dict[Split, Sequence[str]]
     sizes: dict[Split, int | None] = {
@@ -114,7 +129,8 @@ def _texts(settings: CorpusSettings) -> dict[Split, Sequence[str]]:
     if settings.name == "files":
         if settings.path is None:
             raise ValueError("corpus.name=files needs corpus.path=FILE, a text with one sentence a line")
-        parts = split_text(read_text(settings.path, on_empty="skip"), num_held_out=settings.test_size)
+        lines = read_text(settings.path, max_words=sys.maxsize, on_empty="skip")  # long ones are cut
+        parts = split_text(lines, num_held_out=settings.test_size)
         found = {"train": parts.train, "valid": parts.valid, "test": parts.test}
     elif settings.name == "ptb":
         found = {split: ptb.load(split) for split in _SPLITS}

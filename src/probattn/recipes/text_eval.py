@@ -24,7 +24,7 @@ from probattn.metrics import (
 from probattn.models import SentenceVae
 from probattn.nn import Codebook, SoftCodebook
 from probattn.recipes.text_codes import code_metrics, length_nats, memory_iw_ppl, spaced_sentences
-from probattn.recipes.text_data import TextCorpus
+from probattn.recipes.text_data import Split, TextCorpus
 from probattn.recipes.text_network import TextModel
 from probattn.recipes.text_settings import SITE, TextSettings
 from probattn.training.randomness import EVALUATION, seeded
@@ -78,10 +78,10 @@ def tally(model: TextModel, text: EncodedSentences) -> Tally:
     return Tally(log_lik, kl, averaged, tokens, len(text))
 
 
-def evaluate_model(writer: "TextWriter", corpus: TextCorpus) -> dict[str, float]:
-    """All metrics of a trained model on the test split; draws are the same in every call."""
+def evaluate_model(writer: "TextWriter", corpus: TextCorpus, *, split: Split = "test") -> dict[str, float]:
+    """All metrics of a trained model on a split; draws are the same in every call."""
     settings, model = writer.settings, writer.model
-    text = corpus.encoded["test"]
+    text = corpus.encoded[split]
     with seeded(EVALUATION, 0):
         found = tally(model, text)
         metrics = {

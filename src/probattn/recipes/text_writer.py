@@ -1,7 +1,7 @@
 """A trained text model: text from the prior, reconstructions, interpolations; a folder on disk."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,8 @@ from torch import Tensor
 from probattn.core import Mean, fold_seed
 from probattn.core.noise import normal
 from probattn.data.bpe import BOS, EOS, PAD, UNK, Tokenizer
-from probattn.data.text import EncodedSentences
+from probattn.data.parallel import split_words
+from probattn.data.text import EncodedSentences, require_sentences
 from probattn.decoding import Constraints, Hypothesis, Stepper, greedy, sample
 from probattn.models import MemoryVae, ReadText, SentenceVae
 from probattn.models.text_vae_stepper import MemoryVaeStepper, SentenceVaeStepper
@@ -24,6 +25,8 @@ from probattn.recipes.text_settings import SITE, TextSettings
 from probattn.training import load_weights, save_model_folder
 
 _MAX_ROWS = 200
+_LENGTHS = 2**31 - 1
+"""The tag of the noise of lengths."""
 TOKENIZER_FILE = "tokenizer.json"
 LENGTHS_FILE = "lengths.json"
 NUM_EXAMPLES = 5
@@ -60,37 +63,39 @@ class TextWriter:
             top_p: Of codes or words; Gaussian latents have none.
             seed: The same seed gives the same sentences.
         """
-        if count < 1 or (length is not None and length < 1):
-            raise ValueError(f"count and length must be at least 1, got {count} and {length}")
+        blocks = self.samples(count, length=length, temperature=temperature, top_p=top_p, seed=seed)
+        return [one for block in blocks for one in block]
+
+    def samples(
+        self, count: int, *, length: int | None = None, temperature: float = 1.0, top_p: float = 1.0, seed: int = 0
+    ) -> Iterator[list[Generated]]:
+        """The same sentences as `sample` gives, some at a time, as they are made; arguments as there."""
+        _require_whole(count=count, length=1 if length is None else length)
+        if not isinstance(seed, int) or not 0 <= seed < 2**63:
+            raise ValueError(f"seed must be a whole number from 0 to 2**63 - 1, got {seed!r}")
         self._check_law(temperature, top_p)
-        found: list[Generated] = []
-        while len(found) < count:
-            rows = min(_MAX_ROWS, count - len(found))
-            own = fold_seed(torch.tensor(seed, device=self.model.device), len(found))
-            wanted = self._lengths(rows, own) if length is None else torch.full((rows,), length)
-            read = self._drawn(wanted.to(self.model.device), own, temperature, top_p)
-            is_memory = self.settings.latent is not None and self.settings.latent.positions is None
-            found += self._written(
-                read,
-                len(self.lengths) + 10 if length is None else length + (10 if is_memory else 1),
-                at_most=None if is_memory else length,
-                draws_words=self.settings.latent is None or self.settings.latent.posterior == "stochastic-codes",
-                seed=seed + len(found),
-                temperature=temperature,
-                top_p=top_p,
-            )
-        return found
+        return self._blocks(count, length, {"temperature": temperature, "top_p": top_p}, seed=seed)
 
     @torch.no_grad()
     def reconstruct(self, sentences: Sequence[str]) -> list[str]:
         """Each sentence again, from its latent at the posterior's mean.
 
         Raises:
-            ValueError: If the model has no latent.
+            ValueError: If the model has no latent, or a sentence has no word.
+            TypeError: If it is no list of strings.
         """
         self._require_latent("reconstruct")
-        reads = [self._read(sentence) for sentence in sentences]
-        return [self._written(read, self._longest(read.value.shape[2]))[0].text for read in reads]
+        found: dict[int, str] = {}
+        for places in self._of_equal_length(sentences):
+            read = self._read([sentences[place] for place in places])
+            written = self._written(read, self._longest(read.value.shape[2]))
+            found |= {place: one.text for place, one in zip(places, written, strict=True)}
+        return [found[place] for place in range(len(sentences))]
+
+    def count_unknown(self, sentences: Sequence[str]) -> tuple[int, int]:
+        """Words of sentences that the model does not know, and all their words."""
+        ids = [number for sentence in sentences for number in self.tokenizer.encode(self._cased(sentence))]
+        return sum(number == UNK for number in ids), len(ids)
 
     @torch.no_grad()
     def interpolate(self, first: str, second: str, *, steps: int = 5) -> list[str]:
@@ -101,7 +106,8 @@ class TextWriter:
         self._require_latent("interpolate")
         if steps < 2:
             raise ValueError(f"steps counts both ends, so it is at least 2, got {steps}")
-        ends = [self._read(sentence).value[0, 0] for sentence in (first, second)]  # (S, Z) each
+        self._of_equal_length([first, second])  # refuses what is no sentence
+        ends = [self._read([sentence]).value[0, 0] for sentence in (first, second)]  # (S, Z) each
         texts = []
         for number in range(steps):
             share = number / (steps - 1)
@@ -143,13 +149,48 @@ class TextWriter:
                 "would have no effect; lower the temperature instead"
             )
 
-    def _read(self, sentence: str) -> ReadText:
-        words = sentence.lower() if self.settings.corpus.lowercase else sentence
-        batch = (
-            EncodedSentences.from_lines([words], self.tokenizer, name="these sentences")
-            .batch([0])
-            .to(self.model.device)
-        )
+    @torch.no_grad()
+    def _blocks(
+        self, count: int, length: int | None, law: Mapping[str, float], *, seed: int
+    ) -> Iterator[list[Generated]]:
+        latent, device = self.settings.latent, self.model.device
+        is_memory = latent is not None and latent.positions is None
+        for start in range(0, count, _MAX_ROWS):
+            rows = min(_MAX_ROWS, count - start)
+            own = fold_seed(torch.tensor(seed, device=device), start)
+            wanted = self._lengths(rows, own) if length is None else torch.full((rows,), length)
+            yield self._written(
+                self._drawn(wanted.to(device), own, **law),
+                len(self.lengths) + 10 if length is None else length + (10 if is_memory else 1),
+                at_most=None if is_memory else length,
+                draws_words=latent is None or latent.posterior == "stochastic-codes",
+                seed=int(own) if start else seed,  # a sum would be the seed of another call
+                **law,
+            )
+
+    def _of_equal_length(self, sentences: Sequence[str]) -> list[list[int]]:
+        """Places of sentences with equally many words, so that none is padded.
+
+        Raises:
+            TypeError: If it is no list of strings.
+            ValueError: If one has no word.
+        """
+        require_sentences(sentences)
+        places: dict[int, list[int]] = {}
+        for place, sentence in enumerate(sentences):
+            if not split_words(sentence):
+                raise ValueError(f"sentence {place} is empty: it has no word to read")
+            places.setdefault(len(split_words(sentence)), []).append(place)
+        return [some[i : i + _MAX_ROWS] for some in places.values() for i in range(0, len(some), _MAX_ROWS)]
+
+    def _cased(self, sentence: str) -> str:
+        return sentence.lower() if self.settings.corpus.lowercase else sentence
+
+    def _read(self, sentences: Sequence[str]) -> ReadText:
+        """Sentences of equal length."""
+        lines = [self._cased(sentence) for sentence in sentences]
+        encoded = EncodedSentences.from_lines(lines, self.tokenizer, name="these sentences")
+        batch = encoded.batch(range(len(lines))).to(self.model.device)
         return self.model.encode(batch.words, batch.words_mask, {SITE: Mean()})
 
     def _longest(self, positions: int) -> int:
@@ -159,7 +200,8 @@ class TextWriter:
 
     def _lengths(self, count: int, seed: Tensor) -> Tensor:
         counts = torch.tensor(self.lengths, dtype=torch.float64)
-        draws = (normal(fold_seed(seed, 1), (count,)).double() / 2**0.5).erf() * 0.5 + 0.5  # uniform
+        # The prior's noise of position i has the tag i; lengths must not share theirs with one of them.
+        draws = (normal(fold_seed(seed, _LENGTHS), (count,)).double() / 2**0.5).erf() * 0.5 + 0.5  # uniform
         return 1 + torch.searchsorted(counts.cumsum(dim=0) / counts.sum(), draws.cpu()).clamp(max=len(counts) - 1)
 
     def _drawn(self, lengths: Tensor, seed: Tensor, temperature: float, top_p: float) -> ReadText:
@@ -237,6 +279,12 @@ def load_writer(settings: TextSettings, folder: Path) -> TextWriter:
     model: SentenceVae | MemoryVae = build_model(settings, tokenizer.vocabulary_size)
     load_weights(model, folder)
     return TextWriter(model, tokenizer, settings=settings, lengths=counts)
+
+
+def _require_whole(**given: int) -> None:
+    for name, value in given.items():
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
 
 
 def _stretched(value: Tensor, length: int) -> Tensor:

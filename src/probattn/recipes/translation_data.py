@@ -162,10 +162,13 @@ def _own_files(settings: CorpusSettings) -> dict[str, ParallelText]:
     missing = [split for split, given in texts.items() if given is None]
     total = len(text)
     size = settings.test_size or min(400, max(1, total // 20))
-    if total <= (len(missing) + 1) * size:
+    if not missing and settings.test_size is not None:
+        raise ValueError("corpus.test_size has no effect where valid and test have files of their own; leave it out")
+    if missing and total <= len(missing) * size:
+        smaller = "Lower corpus.test_size, or give" if size > 1 else "Give"
         raise ValueError(
-            f"{settings.src} has {total} pairs; {size} for {' and '.join(missing)} each leave too few to train on. "
-            "Lower corpus.test_size, or give more text, or files of their own (corpus.valid_src, corpus.test_src, ...)."
+            f"{settings.src} has {total} pairs; {size} for {' and '.join(missing)} each leave none to train on. "
+            f"{smaller} more text, or files of their own (corpus.valid_src, corpus.test_src, ...)."
         )
     end = total
     for split in reversed(missing):

@@ -13,6 +13,7 @@ from probattn.core import Estimator
 from probattn.data.batches import EncodedText
 from probattn.data.parallel import ParallelText
 from probattn.data.subwords import Subwords
+from probattn.data.text import require_sentences
 from probattn.models.seq2seq import Seq2Seq
 from probattn.recipes.storage import without_paths
 from probattn.recipes.translation_alignment import (
@@ -134,7 +135,12 @@ class Translator:
                 else the prior, whichever the model has first.
             threshold: None: each target subword links to its largest weight. Else all weights of at least this.
             show_progress: Whether to show a progress bar.
+
+        Raises:
+            ValueError: If the threshold is no weight, or the model has no such aligner.
         """
+        if threshold is not None and not 0.0 < threshold <= 1.0:
+            raise ValueError(f"threshold is a weight, above 0 and at most 1, got {threshold:g}")
         chosen = available_aligners(self.model)[0] if aligner is None else aligner_by_name(aligner)
         text = self._encoded(source, target)
         found: dict[int, Alignment] = {}
@@ -192,8 +198,7 @@ class Translator:
         return self.encode(ParallelText(tuple(source), tuple(target), name="these pairs"))
 
     def _ids(self, sentences: Sequence[str]) -> list[tuple[int, ...]]:
-        if isinstance(sentences, str):
-            raise TypeError(f"expected a list of sentences, got the one string {sentences!r}; put it into a list")
+        require_sentences(sentences)
         return [self.subwords.tokenizer.encode(self._cased(sentence)) for sentence in sentences]
 
     def _cased(self, sentence: str) -> str:

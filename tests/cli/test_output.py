@@ -1,0 +1,89 @@
+"""Lines of commands: files that are whole, what an interruption leaves, names that cannot be."""
+
+import gzip
+import lzma
+import os
+import warnings
+from pathlib import Path
+
+import pytest
+
+import probattn.cli as cli
+from probattn.cli.output import Output
+from probattn.training import CollapseWarning
+
+
+def test_a_file_appears_when_all_is_done(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "lines.txt"
+    with Output(path) as output:
+        output.put(["a", "b"])
+        assert not path.exists()
+        output.put(["c"])
+    assert path.read_text() == "a\nb\nc\n"
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_no_line_is_an_empty_file(tmp_path: Path) -> None:
+    with Output(tmp_path / "lines.txt"):
+        pass
+    assert (tmp_path / "lines.txt").read_text() == ""
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
+def test_what_was_done_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str], error: type[BaseException]) -> None:
+    path = tmp_path / "lines.txt"
+    path.write_text("old\n")
+    with pytest.raises(error), Output(path) as output:
+        output.put(["a", "b"])
+        raise error
+    assert path.read_text() == "old\n"
+    assert (tmp_path / "lines.txt.part").read_text() == "a\nb\n"
+    assert f"2 lines that were done are in {tmp_path / 'lines.txt.part'}" in capsys.readouterr().err
+
+
+def test_packed_by_name(tmp_path: Path) -> None:
+    for name, unpack in (("a.gz", gzip.decompress), ("a.xz", lzma.decompress)):
+        with Output(tmp_path / name) as output:
+            output.put(["ein Wörtchen"])
+        assert unpack((tmp_path / name).read_bytes()).decode() == "ein Wörtchen\n"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_without_permission_is_refused_at_once(tmp_path: Path) -> None:
+    (tmp_path / "closed").mkdir(mode=0o500)
+    with pytest.raises(ValueError, match="nothing can be written into"):
+        Output(tmp_path / "closed" / "lines.txt")
+
+
+def test_names_that_cannot_be_are_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="is a folder; name a file in it"):
+        Output(tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match="nothing can be written into"):
+        Output(tmp_path / "file" / "lines.txt")
+
+
+@pytest.mark.parametrize("command", ["translate", "generate", "augment", "answer", "classify", "align", "eval"])
+def test_commands_look_at_the_output_before_the_work(tmp_path: Path, command: str) -> None:
+    more = {
+        "align": ["--src", "a", "--tgt", "b"],
+        "answer": ["--features", "f", "--image", "i", "--question", "q"],
+    }
+    with pytest.raises(SystemExit, match="is a folder; name a file in it"):  # not that there is no model
+        cli.main([command, str(tmp_path / "none"), *more.get(command, []), "--output", str(tmp_path)])
+
+
+def test_warnings_of_ours_are_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[str] = []
+
+    def look(arguments: object) -> None:  # what Python would print of a warning while the command runs
+        for kind in (CollapseWarning, UserWarning):
+            shown.append(warnings.formatwarning("site 'z' has collapsed", kind, "file.py", 1, "some = code"))
+
+    command = cli._COMMANDS["ls"]
+    monkeypatch.setitem(cli._COMMANDS, "ls", type(command)(command.summary, "", command.add_arguments, look))
+    before = warnings.formatwarning
+    cli.main(["ls"])
+    assert shown[0] == "probattn: site 'z' has collapsed\n"
+    assert shown[1] == before("site 'z' has collapsed", UserWarning, "file.py", 1, "some = code")
+    assert warnings.formatwarning is before

@@ -1,0 +1,92 @@
+"""Trained text models handed sentences: lists, empty ones, unknown words, seeds, other texts."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from probattn import cli
+from probattn.core import fold_seed
+from probattn.core.noise import normal
+from probattn.recipes.text_vae import RECIPE
+from probattn.recipes.text_writer import _LENGTHS, TextWriter
+from tests.recipes.tiny_text import TINY, task_of
+
+pytestmark = pytest.mark.filterwarnings("ignore::probattn.training.CollapseWarning")
+
+
+def writer_of(row: str, **settings: Any) -> TextWriter:
+    task = task_of(row, **settings)
+    return TextWriter(
+        task.model.eval(), task.corpus.tokenizer, settings=task.settings, lengths=task.corpus.length_counts
+    )
+
+
+@pytest.mark.parametrize("row", ["vae", "gavam"])
+def test_sentences_are_written_again_alike_alone_and_together(row: str) -> None:
+    writer = writer_of(row)
+    sentences = ["the man sleeps .", "a dog .", "two girls saw a red car .", "The Man sleeps .", "a cat ."]
+    together = writer.reconstruct(sentences)
+    assert together == [writer.reconstruct([one])[0] for one in sentences]
+    assert together[0] == together[3]  # lower-cased as the training text
+
+
+def test_what_is_no_list_of_sentences_is_refused() -> None:
+    writer = writer_of("vae")
+    with pytest.raises(TypeError, match="got the one string 'dog'; put it into a list"):
+        writer.reconstruct("dog")
+    with pytest.raises(TypeError, match="got 3 as number 1"):
+        writer.reconstruct(["a dog .", 3])  # type: ignore[list-item]
+    with pytest.raises(ValueError, match="sentence 1 is empty"):
+        writer.reconstruct(["a dog .", " "])
+    with pytest.raises(ValueError, match="sentence 1 is empty"):
+        writer.interpolate("a dog .", "")
+
+
+@pytest.mark.parametrize(
+    "given", [{"count": 2.5}, {"count": 0}, {"length": 1.5}, {"seed": 1.5}, {"seed": None}, {"seed": 2**70}]
+)
+def test_numbers_that_are_not_whole_are_refused(given: dict[str, Any]) -> None:
+    writer = writer_of("lstm-lm")
+    with pytest.raises(ValueError, match=f"{next(iter(given))} must be a whole number"):
+        writer.sample(**{"count": 1, **given})
+
+
+def test_samples_of_two_seeds_have_nothing_in_common() -> None:
+    writer = writer_of("lstm-lm")
+    many = [one.text for one in writer.sample(400, seed=0)]
+    assert many[200:] != [one.text for one in writer.sample(200, seed=200)]
+    assert many[:200] == [one.text for one in writer.sample(200, seed=0)]
+    assert many == [one.text for block in writer.samples(400, seed=0) for one in block]
+
+
+def test_lengths_have_noise_of_their_own() -> None:
+    """Position i of an autoregressive prior has the tag i."""
+    seed = torch.tensor(3)
+    own = normal(fold_seed(seed, _LENGTHS), (6,))
+    assert not any(torch.equal(own, normal(fold_seed(seed, tag), (6,))) for tag in range(100))
+
+
+def test_unknown_words_are_counted() -> None:
+    assert writer_of("vae").count_unknown(["the xyzzy .", "qwerty"]) == (2, 4)
+
+
+def test_eval_of_a_text_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, text = tmp_path / "model", tmp_path / "other.txt"
+    _, plain = RECIPE.load(RECIPE.configs("vae", "generated"), TINY)
+    writer_of("vae").save(folder, plain)
+    text.write_text("The man sleeps .\na dog .\n" + "word " * 3000 + "\n")
+    found = {}
+    for name, more in (("own", []), ("other", ["--text", str(text)])):
+        cli.main(["eval", str(folder), *more])
+        found[name] = json.loads(capsys.readouterr().out)
+    assert found["other"]["text"] == str(text)
+    assert found["own"]["results"]["own"]["elbo_ppl"] != found["other"]["results"]["own"]["elbo_ppl"]
+    for wrong, message in (
+        (["--src", "a", "--tgt", "b"], "--src is for other models, .* holds a TextWriter"),
+        (["--text", str(text), "--split", "valid"], "--split is of the text it was trained for"),
+    ):
+        with pytest.raises(SystemExit, match=message):
+            cli.main(["eval", str(folder), *wrong])
