@@ -52,6 +52,7 @@ from probattn.recipes.translation_claims import claims_table, published_table
 from probattn.recipes.translation_gold import gold_table
 from probattn.recipes.translation_kmax import curve_table, verdict_table
 from probattn.recipes.translation_report import COLUMNS
+from probattn.recipes.translation_sentences import sentence_picture
 from probattn.recipes.vqa import RECIPE as VQA
 from probattn.recipes.vqa_claims import vqa_page
 
@@ -361,6 +362,13 @@ def attention() -> dict[Path, str]:
     return {page: f"{links}\n\n{render_attention(record)}"} | {PLOTS / f"{name}.svg": plots[name] for name in plots}
 
 
+def alignments() -> dict[Path, str]:
+    """The picture on the first page: a sentence whose words change places."""
+    rows = ("soft", "marginal", "variational-enum")
+    results = {row: stored(ROOT / "results" / "nmt_longer", [row])[0] for row in rows}
+    return {PLOTS / "alignments.svg": sentence_picture(results, 1)}
+
+
 def main() -> None:
     """Write or check all pages."""
     is_check = "--check" in sys.argv[1:]
@@ -388,6 +396,7 @@ def main() -> None:
         **{f"text_{scale}": text(scale) for scale in ("ptb", "captions", "yahoo")},
     }
     files = {PAGES / f"{name}.md": page for name, page in pages.items()} | attention() | generation() | text_studies()
+    files |= alignments()
     for path, page in files.items():
         if is_check:
             stale += [] if path.exists() and path.read_text() == page else [str(path.relative_to(ROOT))]

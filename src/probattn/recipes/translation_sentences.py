@@ -1,6 +1,7 @@
 """The report's sections on single sentences: alignments side by side, and what every row makes of the same text."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from probattn.recipes.results import RowResult
 from probattn.viz import AlignmentPicture, Section, alignment_plot, render_table
@@ -34,6 +35,24 @@ def sentence_sections(by_row: Mapping[str, RowResult]) -> list[Section]:
             )
         )
     return [*sections, *_translations(by_row)]
+
+
+def sentence_picture(by_row: Mapping[str, RowResult], number: int) -> str:
+    """One sentence as soft attention, a latent alignment and an inference network see it, as SVG.
+
+    Args:
+        by_row: Results of soft, marginal and variational-enum.
+        number: Of the sentence.
+    """
+    sides = {
+        "soft attention": ("soft", "prior"),
+        "exact marginal likelihood: the prior": ("marginal", "prior"),
+        "variational: the inference network": ("variational-enum", "posterior"),
+    }
+    pictures = []
+    for title, (row, aligner) in sides.items():
+        pictures.append(replace(_compared([(by_row[row], aligner)])[number], title=title))
+    return alignment_plot(pictures, columns=len(pictures))
 
 
 def _translations(by_row: Mapping[str, RowResult]) -> list[Section]:
