@@ -270,3 +270,52 @@ def test_switched_off_it_has_weights_that_were_replaced() -> None:
         torch.testing.assert_close(torch.func.functional_call(model, converted, (x,)), expected)
         model.load_state_dict(converted, assign=True)
         torch.testing.assert_close(model(x), expected)
+
+
+class Adapter(nn.Module):
+    """Adds something to a projection, as low-rank adapters do."""
+
+    def __init__(self, base: nn.Linear):
+        super().__init__()
+        self.base = base
+        self.added = nn.Linear(base.in_features, base.out_features)
+
+    @property
+    def weight(self) -> Tensor:
+        return self.base.weight
+
+    @property
+    def bias(self) -> Tensor:
+        return self.base.bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self.base(x) + self.added(x)
+        return result
+
+
+@pytest.mark.parametrize("replaced", [lambda old: nn.Linear(E, E), Adapter])
+def test_switched_off_it_has_a_projection_that_was_replaced(replaced: Any) -> None:
+    model = make_stochastic(Own(), Weibull(1e6, anchor="softmax")).eval()
+    model.cross_attention.out_proj = replaced(model.cross_attention.out_proj)
+    expected = seeded(model)
+    with sampling(model, False):
+        torch.testing.assert_close(seeded(model), expected, atol=1e-4, rtol=1e-4)
+    projection = model.cross_attention.out_proj
+    assert undo(model).cross_attention.out_proj is projection
+
+
+def test_a_decoder_layer_that_is_listed_twice_is_left_without_hooks() -> None:
+    layer = nn.TransformerDecoderLayer(E, H, 24, batch_first=True)
+    model = nn.ModuleList([layer, layer])
+    undo(make_stochastic(model, FAMILY))
+    assert not layer._forward_pre_hooks and not layer._forward_hooks
+
+
+def test_learnt_numbers_do_not_stay_in_the_original() -> None:
+    model, concentration = ZOO["transformer"](), nn.Parameter(torch.tensor(10.0))
+    before = list(model.state_dict())
+    make_stochastic(model, Weibull(concentration, anchor="softmax"))
+    assert sum(parameter is concentration for parameter in model.parameters()) == 1
+    undo(model)
+    assert list(model.state_dict()) == before
+    assert not any(parameter is concentration for parameter in model.parameters())

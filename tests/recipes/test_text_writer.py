@@ -10,8 +10,9 @@ import torch
 from probattn import cli
 from probattn.core import fold_seed
 from probattn.core.noise import normal
+from probattn.recipes.text_drawing import LENGTHS
 from probattn.recipes.text_vae import RECIPE
-from probattn.recipes.text_writer import _LENGTHS, TextWriter
+from probattn.recipes.text_writer import TextWriter
 from tests.recipes.tiny_text import TINY, task_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::probattn.training.CollapseWarning")
@@ -65,7 +66,7 @@ def test_samples_of_two_seeds_have_nothing_in_common() -> None:
 def test_lengths_have_noise_of_their_own() -> None:
     """Position i of an autoregressive prior has the tag i."""
     seed = torch.tensor(3)
-    own = normal(fold_seed(seed, _LENGTHS), (6,))
+    own = normal(fold_seed(seed, LENGTHS), (6,))
     assert not any(torch.equal(own, normal(fold_seed(seed, tag), (6,))) for tag in range(100))
 
 

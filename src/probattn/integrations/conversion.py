@@ -96,8 +96,7 @@ def make_stochastic(
             f"{', '.join(unknown)} can be chosen for models of transformers only; {type(model).__name__} returns no "
             "loss of its own: collect its KL with probattn.record_latents and weigh it there"
         )
-    if not any(isinstance(module, nn.MultiheadAttention) for module in model.modules()):
-        _refuse_wrapped(model)
+    _refuse_wrapped(model)
     torch_modules.make_stochastic(model, family, prior, layers=layers, only=only)
     return model
 
@@ -116,35 +115,40 @@ def undo(model: Model) -> Model:
         TypeError: If this is no model.
     """
     _require_module(model)
-    has_transformers = any("stochastic_forward" in module.__dict__ for module in model.modules())
-    if has_transformers:
+    has_ours = any(isinstance(module, torch_modules.ConvertedMultiheadAttention) for module in model.modules())
+    has_pretrained = any(_is_pretrained(module) for module in model.modules())
+    if has_pretrained and (_is_converted(model) or not has_ours):
         from probattn.integrations import transformers
 
         transformers.undo(model)
-    has_ours = any(isinstance(module, torch_modules.ConvertedMultiheadAttention) for module in model.modules())
-    if has_ours or not has_transformers:
+    if has_ours or not has_pretrained:
         torch_modules.undo(model)
     return model
 
 
-def load_stochastic(path: str | PathLike[str], *, prior: PriorRecipe | None = None, **kwargs: Any) -> Any:
+def load_stochastic(
+    path: str | PathLike[str], *, family: Family | None = None, prior: PriorRecipe | None = None, **kwargs: Any
+) -> Any:
     """A converted model of `transformers` from the folder that its `save_pretrained` wrote.
 
     Args:
         path: The folder, or a name on a hub.
+        family: The family of the weights, where it is no dataclass; it cannot be saved.
         prior: The function that made the priors, where one did; it cannot be saved.
         **kwargs: `model_class`, where the configuration does not name it; and what `from_pretrained` takes.
 
     Returns:
-        The model, converted as it was, with the weights of its priors.
+        The model, converted as it was, with the weights of its priors; with `output_loading_info=True` the model and
+        the report of `from_pretrained`.
 
     Raises:
         FileNotFoundError: If there is no such folder.
-        ValueError: If the folder has no converted model, or not all weights of it, or `prior` was not asked for.
+        ValueError: If the folder has no converted model, or not all weights of it, or `family` or `prior` was not
+            asked for.
     """
     from probattn.integrations import transformers
 
-    return transformers.load_stochastic(path, prior=prior, **kwargs)
+    return transformers.load_stochastic(path, family=family, prior=prior, **kwargs)
 
 
 def _require_module(model: object) -> None:
@@ -155,12 +159,38 @@ def _require_module(model: object) -> None:
 
 def _refuse_wrapped(model: nn.Module) -> None:
     """Say what to do where a model of transformers is a part of another one, whose loss is not ours to change."""
-    path = next((path for path, module in model.named_modules() if _is_pretrained(module)), None)
-    if path is not None:
+    pretrained: dict[str, nn.Module] = {}  # those that are not a part of another one
+    for path, module in model.named_modules():
+        if _is_pretrained(module) and not any(path.startswith(f"{outer}.") for outer in pretrained):
+            pretrained[path] = module
+    has_torchs = any(type(module) is nn.MultiheadAttention for module in model.modules())
+    if not has_torchs and pretrained:
+        path = next(iter(pretrained))
         raise ValueError(
             f"{type(model).__name__} is no model of transformers itself but holds one, {path}; convert that one, "
             f"make_stochastic(model.{path}), and add the kl_cost of its outputs to your loss"
         )
+    for path, module in pretrained.items():
+        if not _is_converted(module) and _can_be_converted(module):
+            raise ValueError(
+                f"{type(model).__name__} holds a model of transformers, {path}, beside a torch.nn.MultiheadAttention; "
+                f"convert that model first, make_stochastic(model.{path}), and add the kl_cost of its outputs to your "
+                "loss; make_stochastic(model) then converts the rest, or name the part that is meant"
+            )
+
+
+def _can_be_converted(model: Any) -> bool:
+    from probattn.integrations.transformers.reach import find_places
+
+    try:
+        return bool(find_places(model))
+    except ValueError:
+        return False
+
+
+def _is_converted(model: nn.Module) -> bool:
+    """Whether a model of transformers in it was converted."""
+    return any("stochastic_forward" in vars(module) for module in model.modules())
 
 
 def _is_pretrained(model: nn.Module) -> bool:

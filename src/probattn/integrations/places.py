@@ -29,7 +29,7 @@ class Place:
         path: Of the module in the model; the name of its site in receipts.
         kind: Self- or cross-attention.
         number: Of the layer: 0, 1, ... among the places of one kind in one stack (an encoder, a decoder).
-        num_heads: Query heads.
+        num_heads: Query heads that become stochastic: all of them, or those that `heads` chooses.
         head_dim: Width of one key.
         is_causal: Whether a query may look at no later key.
     """

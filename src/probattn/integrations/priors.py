@@ -69,7 +69,14 @@ def make_prior(recipe: PriorRecipe | None, family: Family, place: Place) -> Cond
         TypeError: If a function made something else than a prior.
     """
     scores, support = torch.zeros(1, place.num_heads, 1, 2, device="cpu"), Dense()  # (B, H, T, S)
-    posterior = family(scores, support)
+    try:
+        posterior = family(scores, support)
+    except RuntimeError as error:  # of torch, which knows shapes and no heads
+        raise ValueError(
+            f"{type(family).__name__} must take the scores of {place.num_heads} heads that become stochastic in "
+            f"{place.path}, got {error}; numbers per head are a tensor of shape ({place.num_heads}, 1, 1), one for "
+            "each head that `heads` chooses"
+        ) from error
     made = None if recipe is None else _made(recipe, family, place)
     prior_family = getattr(made, "family", None)
     if isinstance(prior_family, PriorFamily):

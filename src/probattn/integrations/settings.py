@@ -1,12 +1,13 @@
 """What a conversion was asked for, as a record that a configuration file can hold."""
 
+import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from probattn.core import schedules
 from probattn.core.schedules import Constant, Schedule
@@ -14,14 +15,14 @@ from probattn.distributions import Family, PriorFamily, families
 from probattn.integrations.places import Only
 from probattn.integrations.priors import PriorRecipe
 
-__all__ = ["KlUnit", "Settings", "from_plain", "to_plain"]
+__all__ = ["KlUnit", "Settings", "from_plain", "is_held", "to_plain"]
 
 KlUnit = Literal["weight", "example"]
 """What the KL in the loss is counted per: an attention weight (a pair of a query and a key that it may see, in one head
 of one layer), or an example."""
 
-# What stands in a file where a function was given, which a file cannot hold.
-_FUNCTION = "a function"
+# What stands in a file where a function was given, or an object that is no dataclass; a file can hold neither.
+_FUNCTION, _OBJECT = "a function", "an object"
 
 
 @dataclass(frozen=True)
@@ -59,34 +60,60 @@ class Settings:
 
 
 def to_plain(settings: Settings) -> dict[str, Any]:
-    """Dictionaries, lists, numbers and strings that JSON can hold."""
-    return {item.name: _encode(getattr(settings, item.name)) for item in fields(settings)}
+    """Dictionaries, lists, numbers and strings that JSON can hold.
+
+    A family, a prior family or a function that it cannot hold is named as such, and is to be given again.
+
+    Raises:
+        TypeError: If something else cannot be written.
+    """
+    plain = {}
+    for item in fields(settings):
+        value = getattr(settings, item.name)
+        is_object = item.name in ("family", "prior") and isinstance(value, Family | PriorFamily)
+        plain[item.name] = _OBJECT if is_object and not is_dataclass(value) else _encode(value)
+        try:
+            json.dumps(plain[item.name])
+        except TypeError as error:
+            raise TypeError(
+                f"{item.name} must be of numbers, strings and tensors, which config.json can hold, got {value!r}: "
+                f"{error}; make other parts of it arguments with such values"
+            ) from error
+    return plain
 
 
-def from_plain(plain: Mapping[str, Any], *, prior: PriorRecipe | None = None) -> Settings:
+def is_held(value: Any) -> bool:
+    """Whether an entry of `to_plain` says what was given, and not only that it has to be given again."""
+    return value not in (_FUNCTION, _OBJECT)
+
+
+def from_plain(plain: Mapping[str, Any], *, family: Family | None = None, prior: PriorRecipe | None = None) -> Settings:
     """Settings from what `to_plain` gave.
 
     Args:
         plain: Its result.
-        prior: The function that made the priors, where one did.
+        family: The family, where it is no dataclass.
+        prior: The function that made the priors, where one did, or a prior family that is no dataclass.
 
     Raises:
-        ValueError: If such a function is missing or not wanted, a class has a name that this release does not know, or
+        ValueError: If one of these is missing or not wanted, a class has a name that this release does not know, or
             this is no such result.
     """
     known = [item.name for item in fields(Settings)]
     if not isinstance(plain, Mapping) or not {"family", "prior"} <= set(plain) <= set(known):
         raise ValueError(f"expected settings of a conversion, with the entries {', '.join(known)}, got {plain!r}")
-    values = {name: _decode(value) for name, value in plain.items()}
-    if values["prior"] == _FUNCTION:
-        if prior is None:
-            raise ValueError("the priors of this model were made by a function; pass it again, as prior=...")
-        values["prior"] = prior
-    elif prior is not None:
-        raise ValueError(
-            f"this model was saved with the prior {values['prior']!r}, which is loaded with it; leave out prior=..., "
-            "or load the plain model with from_pretrained and convert it anew"
-        )
+    given = {"family": family, "prior": prior}
+    values: dict[str, Any] = {name: _decode(value) if is_held(value) else given[name] for name, value in plain.items()}
+    if plain["prior"] == _FUNCTION and prior is None:
+        raise ValueError("the priors of this model were made by a function; pass it again, as prior=...")
+    for name, own in given.items():
+        if not is_held(plain[name]) and own is None:
+            raise ValueError(f"the {name} of this model is no dataclass, so no file holds it; pass it as {name}=...")
+        if is_held(plain[name]) and own is not None:
+            raise ValueError(
+                f"this model was saved with the {name} {values[name]!r}, which is loaded with it; leave out "
+                f"{name}=..., or load the plain model with from_pretrained and convert it anew"
+            )
     for name in ("layers", "heads"):
         values[name] = None if values.get(name) is None else tuple(values[name])
     return Settings(**values)
@@ -101,7 +128,11 @@ def _encode(value: Any) -> Any:
             **{item.name: _encode(getattr(value, item.name)) for item in fields(value)},
         }
     if isinstance(value, Tensor):
-        return {"class": "Tensor", "values": value.detach().tolist()}
+        # The value of a parameter is that of the conversion; what was learnt stands with the other weights.
+        kind = "Parameter" if isinstance(value, nn.Parameter) else "Tensor"
+        return {"class": kind, "values": value.detach().tolist()}
+    if hasattr(value, "tolist"):  # numpy's
+        return value.item() if value.ndim == 0 else {"class": "Tensor", "values": value.tolist()}
     if isinstance(value, tuple):
         return list(value)
     return _FUNCTION if callable(value) else value
@@ -112,8 +143,9 @@ def _decode(value: Any) -> Any:
         return value
     arguments = {name: _decode(item) for name, item in value.items() if name != "class"}
     name = value["class"]
-    if name == "Tensor":
-        return torch.tensor(arguments["values"])
+    if name in ("Tensor", "Parameter"):
+        tensor = torch.tensor(arguments["values"])
+        return nn.Parameter(tensor) if name == "Parameter" else tensor
     for module in (families, schedules):
         if name in module.__all__:
             return getattr(module, name)(**arguments)

@@ -1,16 +1,18 @@
 """Convert models that are built from `torch.nn.MultiheadAttention` or torch's transformer layers, and back."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
 from probattn.distributions import Family
 from probattn.integrations.places import Kind, Only, Place, choose, kind_of, number_places
 from probattn.integrations.priors import PriorRecipe, check_family, default_family, make_prior
 from probattn.nn.conditionals import Conditional
 from probattn.nn.functional import AttentionResult
+from probattn.nn.masks import hidden_by
 from probattn.nn.multihead import MultiheadAttention
 from probattn.nn.recording import is_recording
 
@@ -25,6 +27,8 @@ class ConvertedMultiheadAttention(MultiheadAttention):
     """
 
     original: nn.MultiheadAttention
+    names: tuple[str, ...]
+    """Of the parameters that the original has."""
     query_padding: Tensor | None = None
     """True for padded queries, where the layer around it was told; set while that layer runs."""
 
@@ -43,14 +47,18 @@ class ConvertedMultiheadAttention(MultiheadAttention):
             setattr(own, key, parameter)
         own.out_proj = module.out_proj
         own.__dict__["original"] = module  # not a child: its parameters would be listed twice
+        own.__dict__["names"] = tuple(module._parameters)
         module.__dict__["_parameters"] = own._parameters  # one table: whoever replaces a parameter does so in both
         return own
 
     def forward(self, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
         """Attend; arguments and result as for `torch.nn.MultiheadAttention.forward`."""
-        if self.is_sampling or is_recording():
+        # torch's attention reads the matrix of its last projection and does not call it, as an adapter there needs.
+        is_plain = type(self.out_proj) in (nn.Linear, NonDynamicallyQuantizableLinear)
+        if self.is_sampling or is_recording() or not is_plain:
             return super().forward(*args, **kwargs)
         self.original.training = self.training  # no child, so those who walk over modules do not find it
+        self.original.out_proj = self.out_proj
         result: tuple[Tensor, Tensor | None] = self.original(*args, **kwargs)
         return result
 
@@ -62,24 +70,26 @@ class ConvertedMultiheadAttention(MultiheadAttention):
 
     def watch(self, layer: nn.TransformerDecoderLayer) -> None:
         """Take the padding of the queries from a layer that tells it to its self-attention alone."""
-        self.__dict__["watches"] = (
+        handles = (
             layer.register_forward_pre_hook(self._note_padding, with_kwargs=True),
             layer.register_forward_hook(self._forget_padding, always_call=True),
         )
+        self.__dict__.setdefault("watches", []).extend(handles)
 
     def _note_padding(self, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         padding: Tensor | None = kwargs.get("tgt_key_padding_mask", args[4] if len(args) > 4 else None)
         if padding is not None and padding.dtype != torch.bool:
-            padding = torch.isneginf(padding)
+            padding = hidden_by(padding)
         self.query_padding = padding
 
     def _forget_padding(self, layer: nn.Module, args: Any, output: Any) -> None:
         self.query_padding = None
 
     def give_back(self) -> nn.MultiheadAttention:
-        """The original, with the weights as they are now."""
-        for key, parameter in self.named_parameters(recurse=False):
-            setattr(self.original, key, parameter)
+        """The original, with the weights as they are now, and without what it did not have."""
+        for watch in self.__dict__.pop("watches", ()):
+            watch.remove()
+        self.original.__dict__["_parameters"] = {name: self._parameters[name] for name in self.names}
         self.original.out_proj = self.out_proj
         return self.original
 
@@ -88,13 +98,6 @@ class ConvertedMultiheadAttention(MultiheadAttention):
         if "original" in self.__dict__:
             self.original.train(mode)
         return super().train(mode)
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Move to a device or dtype; torch may make new parameters for that, which the original then takes too."""
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        if "original" in self.__dict__:
-            self.give_back()
-        return self
 
 
 def make_stochastic(
@@ -116,11 +119,13 @@ def make_stochastic(
         if module not in converted:
             own_prior = make_prior(prior, family, place)
             converted[module] = ConvertedMultiheadAttention.convert(module, family, prior=own_prior, name=place.path)
+    watched: set[nn.Module] = set()  # a layer may be listed twice, too
     for place in chosen:
         model.set_submodule(place.path, converted[found[place]])
         layer = model.get_submodule(place.path.rpartition(".")[0])
-        if place.kind == "cross" and isinstance(layer, nn.TransformerDecoderLayer):
+        if place.kind == "cross" and isinstance(layer, nn.TransformerDecoderLayer) and layer not in watched:
             converted[found[place]].watch(layer)
+            watched.add(layer)
 
 
 def undo(model: nn.Module) -> None:
@@ -137,8 +142,6 @@ def undo(model: nn.Module) -> None:
     if not found:
         raise ValueError(f"{type(model).__name__} was not converted: there is nothing to undo")
     for path, module in found:
-        for watch in module.__dict__.pop("watches", ()):
-            watch.remove()
         model.set_submodule(path, module.give_back())
 
 

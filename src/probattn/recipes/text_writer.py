@@ -9,24 +9,22 @@ import torch
 from torch import Tensor
 
 from probattn.core import Mean, fold_seed
-from probattn.core.noise import normal
 from probattn.data.bpe import BOS, EOS, PAD, UNK, Tokenizer
 from probattn.data.parallel import split_words
 from probattn.data.text import EncodedSentences, require_sentences
 from probattn.decoding import Constraints, Hypothesis, Stepper, greedy, sample
 from probattn.models import MemoryVae, ReadText, SentenceVae
 from probattn.models.text_vae_stepper import MemoryVaeStepper, SentenceVaeStepper
-from probattn.nn import AutoregressiveCategorical, AutoregressiveGaussian, Codebook, SoftCodebook
+from probattn.nn import Codebook, SoftCodebook
 from probattn.recipes.generation_search import Generated
 from probattn.recipes.storage import without_paths
 from probattn.recipes.text_data import TextCorpus
+from probattn.recipes.text_drawing import check_law, check_numbers, drawn_latents, drawn_lengths
 from probattn.recipes.text_network import TextModel, build_model
 from probattn.recipes.text_settings import SITE, TextSettings
 from probattn.training import load_weights, save_model_folder
 
 _MAX_ROWS = 200
-_LENGTHS = 2**31 - 1
-"""The tag of the noise of lengths."""
 TOKENIZER_FILE = "tokenizer.json"
 LENGTHS_FILE = "lengths.json"
 NUM_EXAMPLES = 5
@@ -70,10 +68,8 @@ class TextWriter:
         self, count: int, *, length: int | None = None, temperature: float = 1.0, top_p: float = 1.0, seed: int = 0
     ) -> Iterator[list[Generated]]:
         """The same sentences as `sample` gives, some at a time, as they are made; arguments as there."""
-        _require_whole(count=count, length=1 if length is None else length)
-        if not isinstance(seed, int) or not 0 <= seed < 2**63:
-            raise ValueError(f"seed must be a whole number from 0 to 2**63 - 1, got {seed!r}")
-        self._check_law(temperature, top_p)
+        check_numbers(count=count, length=1 if length is None else length, seed=seed)
+        check_law(self.settings, temperature=temperature, top_p=top_p)
         return self._blocks(count, length, {"temperature": temperature, "top_p": top_p}, seed=seed)
 
     @torch.no_grad()
@@ -138,17 +134,6 @@ class TextWriter:
         config = {"recipe": "text_vae", "settings": without_paths(plain)}
         return save_model_folder(self.model, folder, config=config, files=files)
 
-    def _check_law(self, temperature: float, top_p: float) -> None:
-        """Refuse what cannot be, and what would have no effect."""
-        latent = self.settings.latent
-        if not 0.0 <= temperature < float("inf") or not 0.0 < top_p <= 1.0:
-            raise ValueError(f"wanted a finite temperature >= 0 and 0 < top_p <= 1, got {temperature} and {top_p}")
-        if top_p < 1.0 and latent is not None and latent.posterior == "gaussian":
-            raise ValueError(
-                f"row '{self.settings.row}' has Gaussian latents, which have no most probable values: top_p = {top_p} "
-                "would have no effect; lower the temperature instead"
-            )
-
     @torch.no_grad()
     def _blocks(
         self, count: int, length: int | None, law: Mapping[str, float], *, seed: int
@@ -158,9 +143,9 @@ class TextWriter:
         for start in range(0, count, _MAX_ROWS):
             rows = min(_MAX_ROWS, count - start)
             own = fold_seed(torch.tensor(seed, device=device), start)
-            wanted = self._lengths(rows, own) if length is None else torch.full((rows,), length)
+            wanted = drawn_lengths(self.lengths, rows, own) if length is None else torch.full((rows,), length)
             yield self._written(
-                self._drawn(wanted.to(device), own, **law),
+                drawn_latents(self.model, self.settings, wanted.to(device), seed=own, **law),
                 len(self.lengths) + 10 if length is None else length + (10 if is_memory else 1),
                 at_most=None if is_memory else length,
                 draws_words=latent is None or latent.posterior == "stochastic-codes",
@@ -197,30 +182,6 @@ class TextWriter:
         """Most words of a text from so many latents; one latent may stand for any sentence that training had."""
         is_memory = self.settings.latent is not None and self.settings.latent.scope == "memory"
         return 2 * positions + 10 if is_memory else len(self.lengths) + 10
-
-    def _lengths(self, count: int, seed: Tensor) -> Tensor:
-        counts = torch.tensor(self.lengths, dtype=torch.float64)
-        # The prior's noise of position i has the tag i; lengths must not share theirs with one of them.
-        draws = (normal(fold_seed(seed, _LENGTHS), (count,)).double() / 2**0.5).erf() * 0.5 + 0.5  # uniform
-        return 1 + torch.searchsorted(counts.cumsum(dim=0) / counts.sum(), draws.cpu()).clamp(max=len(counts) - 1)
-
-    def _drawn(self, lengths: Tensor, seed: Tensor, temperature: float, top_p: float) -> ReadText:
-        """Latents of the prior for sentences of some lengths; BOS and EOS have a latent each too."""
-        count, device = len(lengths), self.model.device
-        if self.model.latent is None or self.settings.latent is None:
-            return ReadText(
-                torch.zeros(1, count, 1, 0, device=device), torch.ones(count, 1, dtype=torch.bool, device=device)
-            )
-        fixed = self.settings.latent.positions
-        positions = lengths + 2 if fixed is None else torch.full_like(lengths, fixed)
-        longest = int(positions.max())
-        prior = self.model.latent.site.prior
-        if isinstance(prior, AutoregressiveCategorical | AutoregressiveGaussian):
-            value = prior.ancestral(count, longest, seed=seed, temperature=temperature, top_p=top_p)
-        else:
-            value = temperature * normal(seed, (count, longest, self.settings.network.latent_dim))
-        mask = torch.arange(longest, device=device) < positions.unsqueeze(1)
-        return ReadText.drawn(value, mask)
 
     def _written(
         self,
@@ -279,12 +240,6 @@ def load_writer(settings: TextSettings, folder: Path) -> TextWriter:
     model: SentenceVae | MemoryVae = build_model(settings, tokenizer.vocabulary_size)
     load_weights(model, folder)
     return TextWriter(model, tokenizer, settings=settings, lengths=counts)
-
-
-def _require_whole(**given: int) -> None:
-    for name, value in given.items():
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
 
 
 def _stretched(value: Tensor, length: int) -> Tensor:

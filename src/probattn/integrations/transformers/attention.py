@@ -20,6 +20,8 @@ from probattn.integrations.transformers.calls import ForwardCall, Receipt, curre
 from probattn.integrations.transformers.reach import attention_class
 from probattn.nn.conditionals import Conditional
 from probattn.nn.functional import AttentionResult, scaled_dot_product_attention
+from probattn.nn.learnt import HoldsFamily
+from probattn.nn.masks import with_infinities
 from probattn.nn.recording import is_recomputing, is_recording, note_latent
 from probattn.nn.sampling import Switchable
 
@@ -31,8 +33,10 @@ IMPLEMENTATION = "probattn"
 CHILD = "stochastic"
 """The name of the site in its attention module."""
 
+_HIDES = -100.0  # what Swin's shifted windows hide with; no bias that was learnt comes near it
 
-class StochasticAttention(Switchable):
+
+class StochasticAttention(Switchable, HoldsFamily):
     """The site of one attention module.
 
     Args:
@@ -104,9 +108,23 @@ class StochasticAttention(Switchable):
         call = current_call()
         if wants_kl and call is not None:
             num_weights = _num_weights(mask, real_queries, result.kl, key.shape[2])
-            is_trainable = any(parameter.requires_grad for parameter in self.parameters())
-            call.receipts.append(Receipt(result.kl, num_weights, self.is_decoder, is_trainable))
+            call.receipts.append(Receipt(result.kl, num_weights, self.is_decoder, self._is_cut_off(result.kl)))
         return result
+
+    @property
+    def switch(self) -> tuple[bool, Tensor | None]:
+        """Whether it draws, and the fixed seed; in a pass that is repeated, those of the first one."""
+        if torch.compiler.is_compiling():  # what is compiled is not repeated by calling it
+            return self.is_sampling, self.sampling_seed
+        call, own = current_call(), (self.is_sampling, self.sampling_seed)
+        return own if call is None else call.switches.get(self.place.path, own)
+
+    def _is_cut_off(self, kl: Tensor) -> bool:
+        """Whether a KL without a gradient should have had one."""
+        if self.prior is None or kl.requires_grad:
+            return False
+        is_trainable = any(parameter.requires_grad for parameter in self.parameters())
+        return is_trainable or not torch.is_grad_enabled()
 
     def _real_queries(self, mask: Tensor | None, num_queries: int) -> Tensor | None:
         """(B, 1, T) False for padding: in self-attention a position that may not see itself."""
@@ -124,9 +142,10 @@ class StochasticAttention(Switchable):
         A fresh one is different on every rank. A fixed one is made different for every layer that shares this module,
         and for every step of generation.
         """
-        if self.sampling_seed is None:
+        _, seed = self.switch
+        if seed is None:
             return fresh_seed(device)
-        call, seed = current_call(), self.sampling_seed
+        call = current_call()
         if call is not None:
             for number in (call.count_visit(self.place.path), call.num_past):
                 seed = fold_seed(seed, number) if number > 0 else seed
@@ -154,8 +173,9 @@ def stochastic_attention(
     Returns:
         (B, T, H, Dv), and the weights, (B, H, T, S), where they are wanted.
     """
+    _check_mask(attention_mask)
     site = getattr(module, CHILD, None)
-    if site is None or not site.is_sampling:
+    if site is None or not site.switch[0]:
         return _eager(module, query, key, value, attention_mask, kwargs)
     drawn = _draw(module, site, query, key, value, attention_mask, kwargs)
     output = drawn.context.transpose(1, 2).contiguous()  # (B, T, H, Dv)
@@ -183,6 +203,15 @@ def boolean_mask(**kwargs: Any) -> Tensor | None:
     rows = 1 if is_alike else num_queries
     mask: Tensor | None = sdpa_mask(**{**kwargs, "q_length": rows, "allow_is_causal_skip": False})
     return mask.expand(-1, -1, num_queries, -1) if mask is not None and is_alike else mask
+
+
+def _check_mask(mask: Tensor | None) -> None:
+    """A mask that the caller made for every head goes through transformers as it is."""
+    if mask is not None and mask.dtype != torch.bool and not mask.is_floating_point():
+        raise TypeError(
+            f"an attention_mask with {mask.dim()} axes must be bool (True: may look) or float (added to the scores), "
+            f"got {mask.dtype}; pass attention_mask.bool()"
+        )
 
 
 def _eager(
@@ -242,9 +271,8 @@ def _merge(mask: Tensor | None, bias: Tensor | None) -> Tensor | None:
     if mask is not None and mask.stride(-2) == 0:
         mask = mask[:, :, :1]
     if mask is not None and mask.dtype != torch.bool:
-        hidden = mask <= torch.finfo(mask.dtype).min / 2
-        mask = mask.masked_fill(hidden, -torch.inf)
-        return mask if bias is None else mask + bias
+        mask = with_infinities(mask, limit=_HIDES)
+        return mask if bias is None or mask is None else mask + bias
     if bias is None or mask is None:
         return mask if bias is None else bias
     return bias.masked_fill(~mask, -torch.inf)

@@ -25,18 +25,13 @@ class Receipt:
         kl: (B, H, T) in nats, zero for padded queries as far as the site can tell.
         num_weights: (B, H, T) keys that each query may see; zero for the same queries.
         is_decoder: Whether the queries are those of the decoder in an encoder-decoder model.
-        is_trainable: Whether the prior has parameters that want a gradient.
+        is_cut_off: Whether the KL brings no gradient although the prior wants one, or because gradients were off.
     """
 
     kl: Tensor
     num_weights: Tensor
     is_decoder: bool
-    is_trainable: bool
-
-    @property
-    def is_cut_off(self) -> bool:
-        """Whether the prior wants a gradient that the KL cannot bring."""
-        return self.is_trainable and not self.kl.requires_grad
+    is_cut_off: bool
 
     def per_example(self, decoder_queries: Tensor | None) -> tuple[Tensor, Tensor]:
         """KL and number of weights, each (B).
@@ -60,12 +55,14 @@ class ForwardCall:
         num_past: Positions that a cache holds already; every step of generation then has noise of its own.
         receipts: Of the visits so far.
         visits: How often each site was visited; one module may serve many layers (ALBERT).
+        switches: In a pass that is repeated, whether each site drew in the first one, and its seed.
     """
 
     needs_weights: bool = False
     num_past: int = 0
     receipts: list[Receipt] = field(default_factory=list)
     visits: dict[str, int] = field(default_factory=dict)
+    switches: dict[str, tuple[bool, Tensor | None]] = field(default_factory=dict)
 
     def count_visit(self, name: str) -> int:
         """The number of this visit to a site, from 0."""

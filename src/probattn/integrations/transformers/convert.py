@@ -1,6 +1,10 @@
 """Convert a pretrained model of `transformers` in place, and back."""
 
-from collections.abc import Iterable, Iterator, Mapping
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
+from numbers import Real
 from typing import Any
 
 from torch import nn
@@ -15,10 +19,13 @@ from probattn.integrations.transformers.attention import CHILD, IMPLEMENTATION, 
 from probattn.integrations.transformers.forward import StochasticForward, conversions_of
 from probattn.integrations.transformers.reach import find_places
 
-__all__ = ["CONFIG_KEY", "convert", "make_stochastic", "undo"]
+__all__ = ["CLASS_KEY", "CONFIG_KEY", "configs_of", "convert", "make_stochastic", "put_beside", "undo"]
 
 CONFIG_KEY = "stochastic_attention"
 """Where the settings stand in the configuration, and so in config.json of a saved model."""
+
+CLASS_KEY = "converted_class"
+"""Where the name of the converted model's class stands among the settings: it may be a part of what is saved."""
 
 
 def make_stochastic(
@@ -35,16 +42,19 @@ def make_stochastic(
     """`probattn.make_stochastic` for a model of `transformers`; see there."""
     family = default_family() if family is None else family
     check_family(family, prior)
+    schedule: Any = Constant(float(kl_weight)) if isinstance(kl_weight, Real) else kl_weight
     settings = Settings(
         family=family,
         prior=prior,
         layers=None if layers is None else tuple(whole_numbers("layers", layers)),
         heads=None if heads is None else tuple(whole_numbers("heads", heads)),
         only=only,
-        kl_weight=Constant(float(kl_weight)) if isinstance(kl_weight, int | float) else kl_weight,
+        kl_weight=schedule,
         kl_per=kl_per,
     )
     convert(model, settings)
+    if layers is None:
+        _warn_of_torchs_attention(model)
 
 
 def convert(model: PreTrainedModel, settings: Settings) -> None:
@@ -55,10 +65,12 @@ def convert(model: PreTrainedModel, settings: Settings) -> None:
     """
     if any(isinstance(module, StochasticAttention) for module in model.modules()):
         raise ValueError(f"{type(model).__name__} has stochastic attention already; undo(model) first")
+    plain = {**to_plain(settings), CLASS_KEY: type(model).__name__}
     places = find_places(model)
     chosen = choose(list(places), settings.layers, settings.only)
     heads = check_heads(settings.heads, chosen)
     sites = [(places[place], _site(model, places[place], place, settings, heads)) for place in chosen]
+    _declare_shared([site for _, site in sites])
     implementations = _take_over(model, places)
     for module, site in sites:  # nothing was changed before everything was checked
         module.add_module(CHILD, site)
@@ -69,11 +81,13 @@ def convert(model: PreTrainedModel, settings: Settings) -> None:
     model.__dict__["forward"] = forward
     # A Trainer would divide a loss that knows the number of items differently from the KL.
     model.__dict__["accepts_loss_kwargs"] = False
-    setattr(model.config, CONFIG_KEY, to_plain(settings))
+    setattr(model.config, CONFIG_KEY, plain)
 
 
 def undo(model: nn.Module) -> None:
     """Give the original back: attention, `forward`, parameters and configuration; trained weights stay.
+
+    A plain model that was loaded from the folder of a converted one is told apart by its configuration alone.
 
     Args:
         model: A converted model.
@@ -81,8 +95,24 @@ def undo(model: nn.Module) -> None:
     Raises:
         ValueError: If it was not converted.
     """
-    for forward in conversions_of(model):
-        _undo(forward)
+    if any("stochastic_forward" in vars(module) for module in model.modules()):
+        for forward in conversions_of(model):
+            _undo(forward)
+        return
+    if any(isinstance(module, StochasticAttention) for module in model.modules()):
+        raise ValueError(f"{type(model).__name__} is a part of a model that was converted as a whole; undo that one")
+    converted = [config for config in configs_of(model) if CONFIG_KEY in vars(config)]
+    if not converted:
+        raise ValueError(f"{type(model).__name__} was not converted: there is nothing to undo")
+    for config in converted:
+        delattr(config, CONFIG_KEY)
+
+
+def put_beside(site: StochasticAttention, module: nn.Module) -> None:
+    """Give a site the device, dtype and mode of its attention module."""
+    weight = next(module.parameters())
+    # A module without storage gets its weights later; a site has its own already.
+    site.to(device=None if weight.is_meta else weight.device, dtype=weight.dtype).train(module.training)
 
 
 def _undo(forward: StochasticForward) -> None:
@@ -101,14 +131,42 @@ def _undo(forward: StochasticForward) -> None:
 def _site(
     model: PreTrainedModel, module: nn.Module, place: Place, settings: Settings, heads: tuple[int, ...] | None
 ) -> StochasticAttention:
+    place = place if heads is None else replace(place, num_heads=len(heads))
     prior = make_prior(settings.prior, settings.family, place)
     is_decoder = place.is_decoder and bool(getattr(model.config, "is_encoder_decoder", False))
     site = StochasticAttention(place, settings.family, prior=prior, heads=heads, is_decoder=is_decoder)
-    weight = next(module.parameters())
-    return site.to(device=weight.device, dtype=weight.dtype).train(module.training)
+    put_beside(site, module)
+    return site
 
 
-def _configs(model: PreTrainedModel) -> Iterator[Any]:
+def _declare_shared(sites: Sequence[StochasticAttention]) -> None:
+    """Say which tensors of a site an earlier one holds too: `save_pretrained` writes one tensor once.
+
+    That is so where a family has a parameter, and where a function gives one prior to several places.
+    """
+    seen: set[int] = set()
+    for site in sites:
+        tied = {}
+        tensors = chain(site.named_parameters(remove_duplicate=False), site.named_buffers(remove_duplicate=False))
+        for name, tensor in tensors:
+            if id(tensor) in seen:
+                tied[name] = name
+            seen.add(id(tensor))
+        site.__dict__["_tied_weights_keys"] = tied  # transformers asks every module for it
+
+
+def _warn_of_torchs_attention(model: PreTrainedModel) -> None:
+    left = [path for path, module in model.named_modules() if type(module) is nn.MultiheadAttention]
+    if left:
+        warnings.warn(
+            f"{', '.join(left)} of {type(model).__name__} is a torch.nn.MultiheadAttention, which transformers' "
+            "attention interface does not reach: its weights stay as they are. The module around it can be converted "
+            f"by itself, make_stochastic(model.{left[0].rpartition('.')[0]}); record_latents collects that KL",
+            stacklevel=4,
+        )
+
+
+def configs_of(model: nn.Module) -> Iterator[Any]:
     """Every configuration of a model and its parts, once."""
     seen: set[int] = set()
     waiting = [module.config for module in model.modules() if isinstance(module, PreTrainedModel)]
@@ -123,7 +181,7 @@ def _configs(model: PreTrainedModel) -> Iterator[Any]:
 
 def _take_over(model: PreTrainedModel, places: Mapping[Place, Any]) -> list[tuple[Any, str | None]]:
     """Set our attention everywhere; what was set before, for each configuration."""
-    before = [(config, config._attn_implementation) for config in _configs(model)]
+    before = [(config, config._attn_implementation) for config in configs_of(model)]
     if any(implementation == IMPLEMENTATION for _, implementation in before):
         raise ValueError(
             f"the configuration of this {type(model).__name__} is shared with a converted model, and undoing or saving "

@@ -4,6 +4,7 @@ Inside the model, so that data parallelism, compilation and a Trainer see one ou
 """
 
 import inspect
+import warnings
 from typing import Any
 
 import torch
@@ -11,15 +12,20 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.utils import ModelOutput
 
+from probattn.core.schedules import Constant
 from probattn.integrations.settings import Settings
 from probattn.integrations.transformers.attention import IMPLEMENTATION, StochasticAttention
 from probattn.integrations.transformers.calls import ForwardCall, open_call
+from probattn.integrations.transformers.checkpointing import repeatable
 from probattn.integrations.transformers.outputs import add_kl, prepare_outputs
 from probattn.nn.recording import is_recording
 
 __all__ = ["StochasticForward", "conversions_of", "kl_weight", "set_kl_step"]
 
 _IGNORED_LABEL = -100  # transformers' sign for a target that does not count
+
+# A schedule that was told no step after so many training passes is told none; no one accumulates over so many.
+_PASSES_AT_STEP_0 = 100
 
 
 class StochasticForward:
@@ -36,10 +42,12 @@ class StochasticForward:
         self.sites = [module for module in model.modules() if isinstance(module, StochasticAttention)]
         self.inner = model.__dict__.get("forward")  # someone else's, e.g. that of a model spread over devices
         self.names = [name for name in inspect.signature(type(model).forward).parameters if name != "self"]
+        self.takes_return_dict = _takes_return_dict(type(model).forward)
         self.configs: list[Any] = []  # of attention modules that have a site
         self.implementations: list[tuple[Any, str | None]] = []  # of every configuration, before the conversion
+        self.untold_passes = 0  # in training, as long as nobody has told a step
         prepare_outputs(model)
-        self.set_step(0)
+        self._take_weight(0)
 
     @property
     def __signature__(self) -> inspect.Signature:
@@ -49,6 +57,10 @@ class StochasticForward:
 
     def set_step(self, step: int) -> None:
         """Take the KL weight of a step."""
+        self.untold_passes = -1
+        self._take_weight(step)
+
+    def _take_weight(self, step: int) -> None:
         # A tensor, since compiled code is compiled again for every new value of a float.
         self.kl_weight = torch.tensor(float(self.settings.kl_weight(step)))
 
@@ -59,35 +71,63 @@ class StochasticForward:
         config = self.model.config
         is_tuple = arguments.get("return_dict") is False or not getattr(config, "return_dict", True)
         call = ForwardCall(needs_weights=bool(arguments.get("output_attentions")), num_past=self._num_past(arguments))
-        if is_tuple and "return_dict" not in self.names[: len(args)]:
+        if is_tuple and self.takes_return_dict and "return_dict" not in self.names[: len(args)]:
             kwargs = {**kwargs, "return_dict": True}
-        with open_call(call):
+        with open_call(call), repeatable(self.model, call, self.sites):
             if self.inner is None:
                 outputs = type(self.model).forward(self.model, *args, **kwargs)
             else:
                 outputs = self.inner(*args, **kwargs)
-        if call.receipts:
-            self._check(call, outputs)
+        if call.receipts and self._can_carry(outputs):
+            self._check_gradient(call)
+            self._count_pass()
             main = arguments.get(self.model.main_input_name)
             num_examples = main.shape[0] if isinstance(main, Tensor) else None
             outputs = self._with_kl(outputs, *call.totals(self._decoder_queries(arguments), num_examples))
         return outputs.to_tuple() if is_tuple and isinstance(outputs, ModelOutput) else outputs
 
-    def _with_kl(self, outputs: ModelOutput, kl: Tensor, num_weights: Tensor) -> ModelOutput:
+    def _with_kl(self, outputs: dict[str, Any], kl: Tensor, num_weights: Tensor) -> dict[str, Any]:
         per_unit = kl / num_weights.clamp(min=1.0) if self.settings.kl_per == "weight" else kl
         cost = self.kl_weight.to(kl.device) * per_unit.mean()
         return add_kl(outputs, kl, cost, adds_to_loss=self.model.training)
 
-    def _check(self, call: ForwardCall, outputs: Any) -> None:
-        if not isinstance(outputs, ModelOutput):
-            raise TypeError(
-                f"{type(self.model).__name__} returned {type(outputs).__name__}, which cannot carry a KL; train it "
-                "with probattn.record_latents instead, with no prior or in a loop of your own"
-            )
-        if torch.is_grad_enabled() and any(receipt.is_cut_off for receipt in call.receipts):
+    def _can_carry(self, outputs: Any) -> bool:
+        """Whether an output has room for a KL; one without is refused, unless there is no KL or someone records it."""
+        if isinstance(outputs, dict):
+            return True
+        if self.settings.prior is None or is_recording():
+            return False
+        raise TypeError(
+            f"{type(self.model).__name__} returned {type(outputs).__name__}, which cannot carry a KL; return a "
+            "dictionary or one of transformers' outputs, or call the model inside `with probattn.record_latents(model) "
+            "as record` and add record.kl() to your loss, or convert it with prior=None"
+        )
+
+    def _check_gradient(self, call: ForwardCall) -> None:
+        if not torch.is_grad_enabled() or not any(receipt.is_cut_off for receipt in call.receipts):
+            return
+        attention = [self.model.get_submodule(site.place.path) for site in self.sites]
+        parts: list[nn.Module] = [self.model] if self.model.is_gradient_checkpointing else attention
+        if any(parameter.requires_grad for part in parts for parameter in part.parameters()):
             raise RuntimeError(
                 "the KL has no gradient: reentrant checkpointing cuts it off. Pass use_reentrant=False, as "
                 "gradient_checkpointing_kwargs={'use_reentrant': False}"
+            )
+
+    def _count_pass(self) -> None:
+        """Warn once where a KL weight has a schedule and nobody tells the step."""
+        if torch.compiler.is_compiling():  # which would compile again for every number
+            return
+        is_training = self.model.training and torch.is_grad_enabled()
+        if self.untold_passes < 0 or not is_training or isinstance(self.settings.kl_weight, Constant):
+            return
+        self.untold_passes += 1
+        if self.untold_passes == _PASSES_AT_STEP_0:
+            warnings.warn(
+                f"kl_weight has a schedule, but after {_PASSES_AT_STEP_0} training passes nobody has told the step: it "
+                f"still is {float(self.kl_weight):g}, that of step 0. Call set_kl_step(model, step) before every "
+                "update, or give a Trainer callbacks=[KlSchedule()]",
+                stacklevel=2,
             )
 
     def _check_implementation(self) -> None:
@@ -116,6 +156,13 @@ class StochasticForward:
         if mask is not None and mask.dim() == 2:
             return mask.bool()
         return None if labels is None else labels != _IGNORED_LABEL
+
+
+def _takes_return_dict(forward: Any) -> bool:
+    """Whether `return_dict` may be passed: transformers' decorators take it where the function below does not."""
+    parameters = inspect.signature(forward).parameters
+    takes_any = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
+    return takes_any or "return_dict" in parameters or hasattr(forward, "__wrapped__")
 
 
 def conversions_of(model: nn.Module) -> list[StochasticForward]:

@@ -4,8 +4,11 @@ An output is a dataclass, and data parallelism takes it apart and builds it agai
 field is lost or refused, and each class of outputs needs a subclass that has it.
 """
 
+import copy
 import sys
+from collections.abc import Callable
 from dataclasses import field, fields, make_dataclass
+from typing import Any
 
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -25,26 +28,42 @@ def prepare_outputs(model: PreTrainedModel) -> None:
                 _with_kl(value)
 
 
-def add_kl(outputs: ModelOutput, kl: Tensor, cost: Tensor, *, adds_to_loss: bool) -> ModelOutput:
+def add_kl(outputs: dict[str, Any], kl: Tensor, cost: Tensor, *, adds_to_loss: bool) -> dict[str, Any]:
     """The same output with the entries `kl` and `kl_cost`, and with `task_loss` where the cost is added to a loss.
 
     Args:
-        outputs: Of the model.
+        outputs: Of the model: one of transformers' outputs, or a dictionary.
         kl: (B) nats per example.
         cost: () what belongs to the loss.
         adds_to_loss: Whether the loss, if there is one, gets it.
     """
+    added: dict[str, Any] = {"kl": kl, "kl_cost": cost}
+    if adds_to_loss and outputs.get("loss") is not None:
+        # A large cost swallows the task's loss in the sum.
+        added.update(task_loss=outputs["loss"], loss=outputs["loss"] + cost)
+    if not isinstance(outputs, ModelOutput):
+        extended = copy.copy(outputs)
+        extended.update(added)
+        return extended
     names = [item.name for item in fields(outputs)]  # type: ignore[arg-type]  # all outputs are dataclasses
     values = {name: outputs[name] for name in outputs if name in names}
-    if adds_to_loss and values.get("loss") is not None:
-        values["task_loss"] = values["loss"]  # a large cost swallows it in the sum
-        values["loss"] = values["loss"] + cost
-    extended: ModelOutput = _with_kl(type(outputs))(**values, kl=kl, kl_cost=cost)
-    return extended
+    made: ModelOutput = _with_kl(type(outputs))(**{**values, **added})
+    return made
 
 
 def _with_kl(kind: type[ModelOutput]) -> type[ModelOutput]:
     if kind not in _extended:
         entries = [(name, Tensor | None, field(default=None)) for name in ("kl", "kl_cost", "task_loss")]
-        _extended[kind] = make_dataclass(kind.__name__, entries, bases=(kind,), namespace={"__doc__": kind.__doc__})
+        members = {"__doc__": kind.__doc__, "__reduce__": _reduce}
+        _extended[kind] = make_dataclass(kind.__name__, entries, bases=(kind,), namespace=members)
     return _extended[kind]
+
+
+def _reduce(outputs: ModelOutput) -> tuple[Callable[..., ModelOutput], tuple[Any, ...]]:
+    """Pickle by the class that has a name; the one with a KL is made again from it."""
+    values = {item.name: getattr(outputs, item.name) for item in fields(outputs)}  # type: ignore[arg-type]
+    return _rebuild, (type(outputs).__mro__[1], values)
+
+
+def _rebuild(kind: type[ModelOutput], values: dict[str, Any]) -> ModelOutput:
+    return _with_kl(kind)(**values)

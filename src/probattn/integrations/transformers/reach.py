@@ -79,8 +79,8 @@ def find_places(model: PreTrainedModel) -> dict[Place, nn.Module]:
             path=path,
             kind=kind,
             number=number,
-            num_heads=_size(module, ("num_heads", "num_attention_heads", "n_heads")),
-            head_dim=_size(module, ("qk_head_dim", "head_dim", "attention_head_size", "key_value_proj_dim")),
+            num_heads=_num_heads(module),
+            head_dim=_head_dim(module),
             is_causal=bool(getattr(module, "is_causal", False)) or (kind == "self" and _is_masked(path, model)),
         ): module
         for (path, kind), number, module in zip(kinds, numbers, found.values(), strict=True)
@@ -141,10 +141,32 @@ def _names_of_code(code: CodeType) -> Iterator[str]:
             yield from _names_of_code(constant)
 
 
+def _num_heads(module: nn.Module) -> int:
+    return _size(module, ("num_heads", "num_attention_heads", "n_heads"))
+
+
+def _head_dim(module: nn.Module) -> int:
+    names = ("qk_head_dim", "head_dim", "attention_head_size", "key_value_proj_dim", "head_size")
+    found = _first(module, names)
+    keys = next((one for name in ("k_proj", "key") if isinstance(one := getattr(module, name, None), nn.Linear)), None)
+    if found is None and keys is not None:  # a width in the configuration need not be that of this module (SAM)
+        heads = _first(module, ("num_key_value_heads",)) or _num_heads(module)
+        return keys.out_features // heads
+    return _size(module, names) if found is None else found
+
+
 def _size(module: nn.Module, names: tuple[str, ...]) -> int:
+    found = _first(module, names)
+    if found is None:
+        raise ValueError(f"{type(module).__name__} says none of {', '.join(names)}, so its heads cannot be told")
+    return found
+
+
+def _first(module: nn.Module, names: tuple[str, ...]) -> int | None:
+    """The first of these numbers that a module, or else its configuration, has."""
     for owner in (module, getattr(module, "config", None)):
         for name in names:
             value = getattr(owner, name, None)
             if isinstance(value, int):
                 return value
-    raise ValueError(f"{type(module).__name__} says none of {', '.join(names)}, so its heads cannot be told")
+    return None
