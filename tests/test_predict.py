@@ -450,7 +450,7 @@ def test_every_draw_has_the_cache_as_it_was(x: Tensor) -> None:
     assert cache.seen.shape == (N, 2, E)
     assert prediction.draws is not None
     torch.testing.assert_close(prediction.draws[3], prediction.draws[0], atol=1e-4, rtol=0.0)  # next to no noise
-    with pytest.raises(ValueError, match=r"got Appending, which has no rows.*batch_size=None"):
+    with pytest.raises(ValueError, match=r"got Appending, which is not split.*batch_size=None"):
         predict(model, {"x": x, "cache": cache}, batch_size=2)
     trained = Appending(nn.Linear(E, E)(torch.randn(N, 2, E)))
     with pytest.raises(ValueError, match=r"copied for every draw, got Appending.*torch\.no_grad"):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from probattn.cli.models import input_blocks
+from probattn.cli.models import InputBlocks
 
 
 def give(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
@@ -19,17 +19,17 @@ def test_blocks_number_their_lines(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     content = b"a\n\nc\r\nd"
     expected = [(0, ("a", "")), (2, ("c",)), (3, ("d",))]
     give(monkeypatch, content)
-    assert list(input_blocks(None, 2)) == expected
+    assert list(InputBlocks(None, 2)) == expected
     path = tmp_path / "text"
     path.write_bytes(content)
-    assert list(input_blocks(path, 2)) == [(0, ("a", "")), (2, ("c", "d"))]
+    assert list(InputBlocks(path, 2)) == [(0, ("a", "")), (2, ("c", "d"))]
 
 
 def test_a_line_is_seen_before_the_next_one_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     reading, writing = os.pipe()
     with os.fdopen(reading, "r") as source, os.fdopen(writing, "wb", buffering=0) as sink:
         monkeypatch.setattr(sys, "stdin", source)
-        blocks = input_blocks(None, 10)
+        blocks = iter(InputBlocks(None, 10))
         sink.write(b"first\nsec")
         assert next(blocks) == (0, ("first",))
         writer = threading.Thread(target=lambda: (sink.write(b"ond\n"), sink.close()))
@@ -41,7 +41,16 @@ def test_a_line_is_seen_before_the_next_one_is_written(monkeypatch: pytest.Monke
 def test_nothing_and_no_text_are_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     give(monkeypatch, b"")
     with pytest.raises(ValueError, match="standard input is empty"):
-        list(input_blocks(None, 2))
+        list(InputBlocks(None, 2))
     give(monkeypatch, b"a\nb\xff\n")
     with pytest.raises(ValueError, match="standard input, line 2"):
-        list(input_blocks(None, 2))
+        list(InputBlocks(None, 2))
+
+
+def test_a_pipe_is_read_once() -> None:
+    read, write = os.pipe()
+    os.write(write, b"a b\nc d\n")
+    os.close(write)
+    blocks = InputBlocks(Path(f"/dev/fd/{read}"), 10)
+    assert blocks.total == 2 and list(blocks) == [(0, ("a b", "c d"))]
+    os.close(read)

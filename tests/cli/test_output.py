@@ -48,6 +48,15 @@ def test_packed_by_name(tmp_path: Path) -> None:
         assert unpack((tmp_path / name).read_bytes()).decode() == "ein Wörtchen\n"
 
 
+def test_devices_are_written_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their folder is closed to most users."""
+    allowed = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: str(path) != "/dev" and allowed(path, mode))
+    with Output(Path("/dev/null")) as output:
+        output.put(["a"])
+    assert not Path("/dev/null.part").exists()
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_folder_without_permission_is_refused_at_once(tmp_path: Path) -> None:
     (tmp_path / "closed").mkdir(mode=0o500)

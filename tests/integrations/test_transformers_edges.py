@@ -175,7 +175,7 @@ class TestHeadsAndMasks:
     def test_numbers_per_head_that_do_not_fit(self) -> None:
         model = build("bert")
         family = Weibull(torch.ones(HEADS, 1, 1), anchor="softmax")
-        with pytest.raises(ValueError, match=r"Weibull must take the scores of 2 heads .* of shape \(2, 1, 1\)"):
+        with pytest.raises(ValueError, match=r"Weibull does not take scores .* 2 heads .* of shape \(2, 1, 1\)"):
             make_stochastic(model, family, heads=[0, 2])
         assert not sites(model)
 

@@ -303,3 +303,27 @@ class TestSavedParts:
         make_stochastic(build("bert").bert, FAMILY).save_pretrained(tmp_path)
         loaded = load_stochastic(tmp_path, model_class=transformers.BertForSequenceClassification).train()
         assert "kl" in loaded(**inputs_of("bert"))
+
+
+def test_a_frozen_number_stays_frozen(tmp_path: Path) -> None:
+    concentration = nn.Parameter(torch.tensor(10.0), requires_grad=False)
+    model = make_stochastic(build("bert"), Weibull(concentration, anchor="softmax"))
+    model.save_pretrained(tmp_path)
+    loaded = sites(load_stochastic(tmp_path))[0].family.concentration
+    assert isinstance(loaded, nn.Parameter) and not loaded.requires_grad
+
+
+def test_an_encoder_without_gradients_is_no_alarm_where_the_prior_learns_nothing() -> None:
+    class Quiet(transformers.BertForSequenceClassification):  # type: ignore[name-defined,misc]
+        def forward(self, input_ids: Tensor, labels: Tensor | None = None, **kwargs: Any) -> Any:
+            with torch.no_grad():
+                pooled = self.bert(input_ids)[1]
+            logits = self.classifier(pooled)
+            return {"loss": nn.functional.cross_entropy(logits, labels), "logits": logits}
+
+    tokens, labels = torch.randint(5, 30, (2, 4)), torch.tensor([0, 1])
+    model = make_stochastic(Quiet(transformers.BertConfig(**BERT, num_labels=2)), FAMILY, "fixed").train()
+    assert model(tokens, labels=labels)["loss"].requires_grad
+    model = make_stochastic(Quiet(transformers.BertConfig(**BERT, num_labels=2)), FAMILY).train()
+    with pytest.raises(RuntimeError, match=r"ran without gradients, under torch\.no_grad\(\).*prior='fixed' or None"):
+        model(tokens, labels=labels)

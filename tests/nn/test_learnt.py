@@ -1,9 +1,11 @@
 """Learnt numbers of families: the module that holds one lists them, and uses what is listed."""
 
 import copy
+import math
 
 import pytest
 import torch
+import torch.nn.utils.parametrize
 from torch import nn
 
 import probattn as pa
@@ -88,3 +90,29 @@ def test_a_graph_layer_lists_them_too():
     edges = torch.tensor([[0, 1, 2, 0], [1, 2, 0, 2]])
     conv(torch.randn(3, 4), edges).square().sum().backward()
     assert float(dict(conv.named_parameters())["family_concentration"].grad.abs()) > 0.0
+
+
+class Positive(nn.Module):
+    def forward(self, value):
+        return nn.functional.softplus(value)
+
+
+def test_a_number_that_is_kept_positive_by_a_parametrisation():
+    module = layer(learnt(2.0))
+    nn.utils.parametrize.register_parametrization(module, "family_concentration", Positive())
+    assert float(module.family.concentration.detach()) == pytest.approx(math.log1p(math.exp(2.0)))
+    assert output(module).isfinite().all()
+
+
+def test_parameters_of_like_names_and_class_attributes_stay():
+    class Own(FromScores):
+        family = None
+
+        def __init__(self, family):
+            super().__init__(family)
+            self.family_bias = nn.Parameter(torch.zeros(()))
+            self.family = learnt(7.0)
+
+    own = Own(learnt(3.0))
+    assert float(own.family.concentration.detach()) == 7.0
+    assert {name for name, _ in own.named_parameters()} == {"family_bias", "family_concentration"}

@@ -58,16 +58,23 @@ def test_padding_by_a_large_number_in_the_drop_in():
     torch.testing.assert_close(found[0], found[1])
 
 
-def test_switched_off_a_row_of_large_numbers_is_torchs():
-    """All keys of an example at -1e9: torch's softmax is even over them, and so it stays."""
+@pytest.mark.parametrize("lowest", [-1e4, -1e9, torch.finfo(torch.float32).min])
+@pytest.mark.parametrize("anchor", ["exp", "softmax"])
+def test_a_row_that_is_hidden_as_a_whole(anchor, lowest):
+    """Switched off it is torch's, which is even over such a row; drawn it reads nothing; it has no KL either way."""
     torch.manual_seed(0)
     theirs = nn.MultiheadAttention(8, 2, batch_first=True)
-    family, prior = LAWS["weibull"]
+    family, prior = pa.Weibull(10.0, anchor=anchor), pa.Fixed(pa.GammaPrior(rate=0.01), 0.1)
     ours = pa.MultiheadAttention.from_torch(theirs, family=family, prior=prior)
-    x, mask = inputs(2, 5, 8), torch.zeros(2, 5)
-    mask[1] = -1e9
-    expected = theirs(x, x, x, key_padding_mask=mask)[0]
-    without = pa.MultiheadAttention.from_torch(theirs)
-    torch.testing.assert_close(without(x, x, x, key_padding_mask=mask)[0], expected)
-    with pa.sampling(ours, False):
-        assert ours(x, x, x, key_padding_mask=mask)[0].isfinite().all()
+    x, mask = inputs(2, 5, 8), torch.zeros(5, 5)
+    mask[2], mask[1, 3] = lowest, lowest
+    expected = theirs(x, x, x, attn_mask=mask)[0]
+    for is_drawn in (False, True):
+        with pa.sampling(ours, is_drawn):
+            output, result = ours.forward_with_latents(x, x, x, attn_mask=mask)
+        kl = result.kl.detach()
+        assert float(kl[..., 2].abs().max()) == 0.0 and 0.0 < float(kl.max()) < 1e3
+        if not is_drawn:
+            torch.testing.assert_close(output, expected)
+        else:
+            torch.testing.assert_close(output[:, 2], theirs.out_proj.bias.expand(2, 8))

@@ -7,7 +7,17 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from probattn import Draw, GammaPrior, KeyPrior, Latent, MultiheadAttention, Weibull, record_latents, sampling
+from probattn import (
+    Draw,
+    GammaPrior,
+    KeyPrior,
+    Latent,
+    MultiheadAttention,
+    Weibull,
+    make_stochastic,
+    record_latents,
+    sampling,
+)
 from probattn.nn.recording import note_latent
 
 B, T, E, H = 3, 4, 8, 2
@@ -200,3 +210,23 @@ def test_a_record_is_of_its_thread() -> None:
     for thread in threads:
         thread.join()
     assert counts == {"a": ["a"], "b": ["b"]}
+
+
+def test_a_checkpoint_that_another_thread_repeats_takes_the_same_way() -> None:
+    """Autograd has a thread for each device."""
+    model = make_stochastic(nn.TransformerEncoderLayer(E, H, batch_first=True, dropout=0.0), Weibull(2.0, "softmax"))
+    x = torch.randn(B, T, E, requires_grad=True)
+    errors: list[BaseException] = []
+    with sampling(model, False), record_latents(model) as record:
+        loss = checkpoint(model, x, use_reentrant=False).sum() + record.kl().sum()
+
+        def backward() -> None:
+            try:
+                loss.backward()
+            except BaseException as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=backward)
+        thread.start()
+        thread.join()
+    assert not errors and x.grad is not None

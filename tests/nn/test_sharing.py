@@ -302,6 +302,9 @@ class Board:
 
     message: Tensor | None = None
 
+    def __init__(self) -> None:
+        self.notes: list[Tensor] = []
+
 
 class Listener(nn.Module):
     def __init__(self, kind: str) -> None:
@@ -318,10 +321,13 @@ class Listener(nn.Module):
         if self.kind == "object":  # a first call leaves a message for the second
             said, self.board.message = self.board.message, x
             return self.layer(x) if said is None else self.layer(x + said)
+        if self.kind == "list of an object":
+            self.board.notes.append(x)
+            return self.layer(x) * len(self.board.notes)
         return self.layer(x) * (1 + self.view)
 
 
-@pytest.mark.parametrize("kind", ["attribute", "counter", "object"])
+@pytest.mark.parametrize("kind", ["attribute", "counter", "object", "list of an object"])
 def test_what_an_attribute_tells_is_part_of_the_question(kind: str) -> None:
     torch.manual_seed(0)
     model, x = Told(kind), torch.randn(2, 4)

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -53,6 +54,7 @@ def test_numbers_that_are_not_whole_are_refused(given: dict[str, Any]) -> None:
     writer = writer_of("lstm-lm")
     with pytest.raises(ValueError, match=f"{next(iter(given))} must be a whole number"):
         writer.sample(**{"count": 1, **given})
+    assert len(writer.sample(np.int64(2), seed=-1)) == 2
 
 
 def test_samples_of_two_seeds_have_nothing_in_common() -> None:

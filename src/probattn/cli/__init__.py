@@ -24,7 +24,7 @@ came from.
 import os
 import sys
 import warnings
-from collections.abc import Callable
+from pathlib import Path
 
 from jsonargparse import ArgumentParser
 
@@ -50,7 +50,8 @@ from probattn.cli.command import Command, HelpFormatter, did_you_mean, gathered
 
 __all__ = ["main"]
 
-_PYTHON: Callable[..., str] = warnings.formatwarning
+_PACKAGE = Path(__file__).parent.parent
+_PYTHON = warnings.formatwarning
 
 _COMMANDS: dict[str, Command] = {
     "ls": listing.COMMAND,
@@ -71,11 +72,13 @@ _COMMANDS: dict[str, Command] = {
 }
 
 
-def _as_line(message: Warning | str, category: type[Warning], *place: object, **more: object) -> str:
-    """A warning as a line for the user of a command, without the source code that Python shows with it."""
-    if category.__module__.startswith("probattn"):
+def _as_line(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+) -> str:
+    """A warning of ours as a line for the user of a command, without the source code that Python shows with it."""
+    if category.__module__.startswith("probattn") or Path(filename).is_relative_to(_PACKAGE):
         return f"probattn: {message}\n"
-    return _PYTHON(message, category, *place, **more)
+    return _PYTHON(message, category, filename, lineno, line)
 
 
 def main(arguments: list[str] | None = None) -> None:

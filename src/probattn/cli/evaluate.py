@@ -18,7 +18,6 @@ from probattn.loading import load
 from probattn.recipes.generation_data import load_corpus as load_generation_corpus
 from probattn.recipes.generator import Generator
 from probattn.recipes.provenance import commit, trained_with
-from probattn.recipes.storage import write_atomically
 from probattn.recipes.text_data import Split, text_of_file
 from probattn.recipes.text_data import load_corpus as load_text_corpus
 from probattn.recipes.text_eval import evaluate_model as evaluate_text
@@ -140,7 +139,8 @@ def _put(arguments: Namespace, row: str, seed: int, text_name: str, results: Map
     }
     text = json.dumps(record, indent=1)
     if arguments.output is not None:
-        write_atomically(arguments.output, text + "\n")
+        with Output(arguments.output) as output:
+            output.put([text])
     print(text)
 
 

@@ -9,7 +9,7 @@ import torch
 from jsonargparse import ActionYesNo, ArgumentParser, Namespace
 
 from probattn.cli.command import Command, refuse_options
-from probattn.cli.models import count_lines, input_blocks, open_model
+from probattn.cli.models import InputBlocks, open_model
 from probattn.cli.output import Output, progress_over
 from probattn.core import fold_seed
 from probattn.loading import load
@@ -44,7 +44,7 @@ _OF_DRAWS_ALONE = {name: _OF_DRAWS[name] for name in ("num_samples", "seed", "di
 _OF_WAY: Mapping[str, object] = {"steps": 5}
 """Of the way between two sentences."""
 _BLOCK = 256
-"""Most sources between two writings to the standard output."""
+"""Most sources between two writings."""
 _UNKNOWN = 0.3
 """Share of unknown words in a block above which something is wrong with the text."""
 
@@ -117,8 +117,9 @@ def _run(arguments: Namespace) -> None:
             arguments, _OF_DRAWS_ALONE, "has no effect where nothing is drawn: there is one text for each source"
         )
     has_warned = False
-    with output, progress_over(count_lines(arguments.input), "sources", output) as bar:
-        for start, sources in input_blocks(arguments.input, _BLOCK):
+    blocks = InputBlocks(arguments.input, _BLOCK)
+    with output, progress_over(blocks.total, "sources", output) as bar:
+        for start, sources in blocks:
             has_warned = has_warned or _warn_of_unknown(*generator.count_unknown(sources))
             found = generator.generate(
                 sources,
@@ -127,8 +128,8 @@ def _run(arguments: Namespace) -> None:
                 beam_size=arguments.beam_size,
                 seed=int(fold_seed(torch.tensor(arguments.seed), start)) if start else arguments.seed,
             )
-            for place, texts in enumerate(found):
-                output.put(_lines(start + place, sources[place], texts, arguments))
+            lines = (_lines(start + i, sources[i], texts, arguments) for i, texts in enumerate(found))
+            output.put(line for some in lines for line in some)
             bar.update(len(sources))
 
 
@@ -157,8 +158,9 @@ def _run_writer(writer: TextWriter, arguments: Namespace, output: Output) -> Non
     del without_effect["input"]
     refuse_options(arguments, without_effect, "has no effect on sentences that are written again, one for each")
     has_warned = False
-    with output, progress_over(count_lines(arguments.input), "sentences", output) as bar:
-        for _, sources in input_blocks(arguments.input, _BLOCK):
+    blocks = InputBlocks(arguments.input, _BLOCK)
+    with output, progress_over(blocks.total, "sentences", output) as bar:
+        for _, sources in blocks:
             has_warned = has_warned or _warn_of_unknown(*writer.count_unknown(sources))
             again = iter(writer.reconstruct([source for source in sources if source.strip()]))
             output.put(next(again) if source.strip() else "" for source in sources)

@@ -9,7 +9,7 @@ from probattn.data.parallel import read_lines, split_lines
 from probattn.loading import load
 from probattn.recipes.translator import Translator
 
-__all__ = ["count_lines", "input_blocks", "open_model", "open_translator"]
+__all__ = ["InputBlocks", "open_model", "open_translator"]
 
 
 Model = TypeVar("Model")
@@ -37,31 +37,36 @@ def open_translator(path: Path) -> Translator:
     return open_model(path, Translator, "no translation model")
 
 
-def input_blocks(path: Path | None, size: int) -> Iterator[tuple[int, tuple[str, ...]]]:
+class InputBlocks:
     """The lines of a file, or of the standard input as they come, in blocks: (number of the first line, lines).
 
     Args:
-        path: A file, which is read as a whole, so that a damaged one is refused before any work; None: the standard
-            input, of which a block is what is there already.
+        path: A file, which is read as a whole and at once, so that a damaged one is refused before any work; None: the
+            standard input, of which a block is what is there already.
         size: Most lines of a block.
+
+    Attributes:
+        total: Lines of the file; None for the standard input, which has no end yet.
     """
-    if path is not None:
-        yield from _blocks(read_lines(path), 0, size)
-        return
-    start, rest = 0, b""
-    while content := _available():
-        whole, separator, rest = (rest + content).rpartition(b"\n")
-        if separator:
-            lines = split_lines(whole + separator, _name(start))
-            yield from _blocks(lines, start, size)
-            start += len(lines)
-    if rest or start == 0:  # a last line without an end, or nothing at all, which is an error
-        yield from _blocks(split_lines(rest, _name(start)), start, size)
 
+    def __init__(self, path: Path | None, size: int):
+        self._lines = None if path is None else read_lines(path)
+        self._size = size
+        self.total = None if self._lines is None else len(self._lines)
 
-def count_lines(path: Path | None) -> int | None:
-    """Lines of a file; None for the standard input, which has no end yet."""
-    return None if path is None else len(read_lines(path))
+    def __iter__(self) -> Iterator[tuple[int, tuple[str, ...]]]:
+        if self._lines is not None:
+            yield from _blocks(self._lines, 0, self._size)
+            return
+        start, rest = 0, b""
+        while content := _available():
+            whole, separator, rest = (rest + content).rpartition(b"\n")
+            if separator:
+                lines = split_lines(whole + separator, _name(start))
+                yield from _blocks(lines, start, self._size)
+                start += len(lines)
+        if rest or start == 0:  # a last line without an end, or nothing at all, which is an error
+            yield from _blocks(split_lines(rest, _name(start)), start, self._size)
 
 
 def _available() -> bytes:

@@ -36,9 +36,9 @@ class Output:
             return
         if path.is_dir():
             raise ValueError(f"--output {path} is a folder; name a file in it")
-        folder = _existing(path.parent)
-        if not folder.is_dir() or not os.access(folder, os.W_OK):
-            raise ValueError(f"--output {path}: nothing can be written into {folder}; name a file elsewhere")
+        place = _existing(path.parent) if self._has_place(path) else path
+        if (self._has_place(path) and not place.is_dir()) or not os.access(place, os.W_OK):
+            raise ValueError(f"--output {path}: nothing can be written into {place}; name a file elsewhere")
 
     def __enter__(self) -> Self:
         return self

@@ -9,7 +9,7 @@ import torch
 from jsonargparse import ArgumentParser, Namespace
 
 from probattn.cli.command import Command, refuse_options
-from probattn.cli.models import count_lines, input_blocks, open_translator
+from probattn.cli.models import InputBlocks, open_translator
 from probattn.cli.output import Output, progress_over
 from probattn.core import Estimator
 from probattn.data.alignment_gold import format_pharaoh
@@ -77,8 +77,9 @@ def _run(arguments: Namespace) -> None:
     estimator = None if arguments.test_with is None else estimator_by_name(arguments.test_with)
     if estimator is not None:
         require_testable(translator.model, estimator)
-    with output, progress_over(count_lines(arguments.input), "sentences", output) as bar:
-        for start, sentences in input_blocks(arguments.input, _BLOCK):
+    blocks = InputBlocks(arguments.input, _BLOCK)
+    with output, progress_over(blocks.total, "sentences", output) as bar:
+        for start, sentences in blocks:
             _require_short(sentences, start, arguments.max_words)
             found = _found(translator, sentences, start, estimator, arguments)
             output.put(line for number, best in enumerate(found, start) for line in _lines(number, best, arguments))

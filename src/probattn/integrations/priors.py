@@ -73,9 +73,9 @@ def make_prior(recipe: PriorRecipe | None, family: Family, place: Place) -> Cond
         posterior = family(scores, support)
     except RuntimeError as error:  # of torch, which knows shapes and no heads
         raise ValueError(
-            f"{type(family).__name__} must take the scores of {place.num_heads} heads that become stochastic in "
-            f"{place.path}, got {error}; numbers per head are a tensor of shape ({place.num_heads}, 1, 1), one for "
-            "each head that `heads` chooses"
+            f"{type(family).__name__} does not take scores of shape {tuple(scores.shape)}, those of the "
+            f"{place.num_heads} heads that become stochastic in {place.path}: {error}. Numbers per head, if it has "
+            f"such, are a tensor of shape ({place.num_heads}, 1, 1), one for each head that `heads` chooses"
         ) from error
     made = None if recipe is None else _made(recipe, family, place)
     prior_family = getattr(made, "family", None)

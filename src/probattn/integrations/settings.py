@@ -119,18 +119,27 @@ def from_plain(plain: Mapping[str, Any], *, family: Family | None = None, prior:
     return Settings(**values)
 
 
+def _inside(holder: Any, name: str) -> Any:
+    """A field of a family, a prior family or a schedule; a function there could not be given again at loading."""
+    value = getattr(holder, name)
+    if callable(value) and not isinstance(value, Family | PriorFamily | Schedule | Tensor):
+        raise TypeError(f"{type(holder).__name__}({name}=...) holds a function, which config.json cannot")
+    return _encode(value)
+
+
 def _encode(value: Any) -> Any:
     if isinstance(value, Family | PriorFamily | Schedule):
         if not is_dataclass(value):
             raise TypeError(f"{type(value).__name__} cannot be written into a file: make it a dataclass")
         return {
             "class": _class_name(type(value)),
-            **{item.name: _encode(getattr(value, item.name)) for item in fields(value)},
+            **{item.name: _inside(value, item.name) for item in fields(value)},
         }
     if isinstance(value, Tensor):
         # The value of a parameter is that of the conversion; what was learnt stands with the other weights.
-        kind = "Parameter" if isinstance(value, nn.Parameter) else "Tensor"
-        return {"class": kind, "values": value.detach().tolist()}
+        if not isinstance(value, nn.Parameter):
+            return {"class": "Tensor", "values": value.detach().tolist()}
+        return {"class": "Parameter", "values": value.detach().tolist(), "requires_grad": value.requires_grad}
     if hasattr(value, "tolist"):  # numpy's
         return value.item() if value.ndim == 0 else {"class": "Tensor", "values": value.tolist()}
     if isinstance(value, tuple):
@@ -145,7 +154,7 @@ def _decode(value: Any) -> Any:
     name = value["class"]
     if name in ("Tensor", "Parameter"):
         tensor = torch.tensor(arguments["values"])
-        return nn.Parameter(tensor) if name == "Parameter" else tensor
+        return nn.Parameter(tensor, arguments["requires_grad"]) if name == "Parameter" else tensor
     for module in (families, schedules):
         if name in module.__all__:
             return getattr(module, name)(**arguments)

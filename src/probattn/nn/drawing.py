@@ -170,8 +170,8 @@ class _Arguments:
                 )
             if _is_object(value):
                 raise ValueError(
-                    f"expected tensors where batches are split off, got {type(value).__name__}, which has no rows to "
-                    "choose; pass batch_size=None"
+                    f"expected tensors where batches are split off, got {type(value).__name__}, which is not split; "
+                    "make it a tensor with a row for each example, or pass batch_size=None"
                 )
 
     def rows(self, start: int, end: int) -> "_Arguments":
@@ -237,11 +237,13 @@ def _fresh(value: Any) -> Any:
         return value
     try:
         return copy.deepcopy(value)
-    except Exception as error:
+    except RuntimeError as error:  # of tensors; what holds none, such as an open file, has nothing to be spoilt
         raise ValueError(
             "expected tensors and plain values as inputs, or objects that can be copied for every draw, got "
             f"{type(value).__name__}: {error}. If it holds tensors of a pass with gradients, use torch.no_grad() there"
         ) from error
+    except Exception:
+        return value
 
 
 def _draw_seed(seed: int, number: int, start: int) -> int:

@@ -19,7 +19,7 @@ from probattn.core.support import Dense
 from probattn.distributions import Categorical, Family
 from probattn.nn.conditionals import Conditional, FromScores
 from probattn.nn.fused_attention import AttentionInputs, fused_attention
-from probattn.nn.masks import with_infinities
+from probattn.nn.masks import hidden_by, with_infinities
 from probattn.nn.parts import require_conditional, require_family
 from probattn.nn.site import Replay, divergence
 
@@ -97,7 +97,8 @@ def scaled_dot_product_attention(
     _check_inputs(query, key, value, attn_mask, is_causal)
     estimator = _chosen_estimator(estimator, family, prior)
     seed = fresh_seed(query.device) if seed is None else seed
-    attn_mask = attn_mask if family is None else with_infinities(attn_mask)
+    if family is not None:
+        attn_mask, query_mask = _hiding(attn_mask, query_mask, keeps_rows=isinstance(estimator, Mean))
     if enable_gqa:
         _check_groups(query, key)
     if not need_weights and (enable_gqa or query.shape[:-2] == key.shape[:-2]):
@@ -165,6 +166,23 @@ def _chosen_estimator(estimator: Estimator | None, family: Family | None, prior:
     if estimator is not None:
         return estimator
     return Mean() if family is None else Pathwise(keeps_log_probs=False)
+
+
+def _hiding(
+    attn_mask: Tensor | None, query_mask: Tensor | None, *, keeps_rows: bool
+) -> tuple[Tensor | None, Tensor | None]:
+    """The masks with -inf where a float hides a position.
+
+    Plug-in weights are to be torch's to the last bit, also where large finite numbers hide all that a query could see
+    (padding, most often): torch's softmax is even there. Such a row stays as it is then, and has no KL.
+    """
+    if attn_mask is None or attn_mask.dtype == torch.bool or not keeps_rows:
+        return with_infinities(attn_mask), query_mask
+    hidden = hidden_by(attn_mask)
+    is_whole = hidden.all(dim=-1, keepdim=True) & (attn_mask > -torch.inf).any(dim=-1, keepdim=True)
+    seen = ~is_whole.squeeze(-1)
+    query_mask = seen if query_mask is None else query_mask & seen
+    return attn_mask.masked_fill(hidden & ~is_whole, -torch.inf), query_mask
 
 
 def _mask(query: Tensor, key: Tensor, attn_mask: Tensor | None, is_causal: bool) -> Tensor | None:

@@ -30,20 +30,21 @@ class HoldsFamily(nn.Module):
         if name != "family":
             super().__setattr__(name, value)
             return
-        for listed in [key for key in self._parameters if key.startswith("family_")]:
-            del self._parameters[listed]  # of the family before
+        for learnt in _learnt_names(self.__dict__.get("_family")):
+            self._parameters.pop(f"family_{learnt}", None)  # of the family before
         self._modules.pop("family", None)
-        self.__dict__["_family"] = None
-        if isinstance(value, nn.Module):
-            super().__setattr__(name, value)
+        is_ours = getattr(type(self), "family", None) is vars(HoldsFamily)["family"]
+        if isinstance(value, nn.Module) or not is_ours:
+            super().__setattr__(name, value)  # a module, or a subclass that holds its family in its own way
+            self.__dict__["_family"] = None
         else:
             self.__dict__["_family"] = value
-            register_learnt(self, value)
+        register_learnt(self, value)
 
 
 def _current(module: nn.Module) -> Any:
     family = module.__dict__.get("_family")
-    listed = {name: module._parameters[f"family_{name}"] for name in _learnt_names(family)}
+    listed = {name: getattr(module, f"family_{name}") for name in _learnt_names(family)}
     if all(getattr(family, name) is parameter for name, parameter in listed.items()):
         return family
     current = copy.copy(family)

@@ -12,7 +12,7 @@ __all__ = ["HIDES", "hidden_by", "with_infinities"]
 
 HIDES = -1e4
 """Numbers of a float mask up to this one hide a position; exp(-1e4) is zero in every dtype. Biases that fall with the
-distance, such as ALiBi's, stay above it for twenty thousand positions."""
+distance, such as ALiBi's, stay above it for ten thousand positions."""
 
 
 def hidden_by(mask: Tensor, *, limit: float = HIDES) -> Tensor:

@@ -101,14 +101,15 @@ def record_latents(model: nn.Module | None = None) -> Iterator[LatentRecord]:
 
 def is_recording() -> bool:
     """Whether a recorder is open, so that modules may skip what only a receipt needs."""
-    return bool(_active) and any(record.is_here for record in _active)
+    # Autograd repeats a checkpointed pass in a thread of its own, which must take the way of the first one.
+    return bool(_active) and any(record.is_here or is_recomputing() for record in tuple(_active))
 
 
 def note_latent(module: nn.Module, latent: Latent) -> None:
     """Hand a receipt to every open recorder; modules call this once per forward pass."""
     if not _active or is_recomputing():
         return
-    for record in _active:
+    for record in tuple(_active):  # other threads open and close theirs meanwhile
         if record.is_here:
             record.add(module, latent)
 

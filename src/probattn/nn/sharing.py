@@ -15,14 +15,15 @@ A call is remembered only where this can be shown to change nothing:
 - no submodule inside it has a hook, which would not run.
 
 A result that was written to afterwards is not used again. What is not noticed: writing behind torch's back (`.data`,
-numpy views), noise from other generators than torch's default ones, and state outside the model.
+numpy views), objects inside of objects, noise from other generators than torch's default ones, and state outside the
+model.
 """
 
 import copy
 import enum
 import functools
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
@@ -112,12 +113,13 @@ def have_moved(states: Sequence[Tensor], gpus: Sequence[int]) -> bool:
 class _Values:
     """Nested arguments or results, and what they were when this was made."""
 
-    def __init__(self, tree: Any):
+    def __init__(self, tree: Any, *, looks_inside: bool = True):
         self._tree = tree
         self._leaves, self._spec = pytree.tree_flatten(tree)
         self._versions = [_version(leaf) for leaf in self._leaves]
         self._copies = {place: copy.copy(leaf) for place, leaf in enumerate(self._leaves) if isinstance(leaf, _BOXES)}
-        self._insides = {place: _inside(leaf) for place, leaf in enumerate(self._leaves) if _has_inside(leaf)}
+        objects = [leaf for leaf in self._leaves if looks_inside and _has_inside(leaf)]
+        self._insides = [_Values(vars(one), looks_inside=False) for one in objects]
 
     @property
     def is_plain(self) -> bool:
@@ -134,7 +136,7 @@ class _Values:
             and all(_is_unchanged(a, b) for a, b in zip(leaves, self._leaves, strict=True))
             and [_version(leaf) for leaf in leaves] == self._versions
             and all(_is_same_box(leaves[place], before) for place, before in self._copies.items())
-            and all(_is_same_inside(_inside(leaves[place]), before) for place, before in self._insides.items())
+            and all(inside.is_intact() for inside in self._insides)
         )
 
     def equals(self, tree: Any) -> bool:
@@ -260,20 +262,6 @@ def _has_inside(leaf: object) -> bool:
     """Whether it is an object with attributes, through which modules may talk; modules are looked at themselves."""
     known = (Tensor, nn.Module, type, ModuleType, *_PLAIN, *_BOXES)
     return hasattr(leaf, "__dict__") and not (isinstance(leaf, known) or callable(leaf))
-
-
-def _inside(leaf: object) -> dict[str, tuple[object, int | None]]:
-    """The attributes of an object, and how often those that are tensors were written to."""
-    return {name: (value, _version(value)) for name, value in vars(leaf).items()}
-
-
-def _is_same_inside(
-    inside: Mapping[str, tuple[object, int | None]], before: Mapping[str, tuple[object, int | None]]
-) -> bool:
-    return inside.keys() == before.keys() and all(
-        _is_unchanged(inside[name][0], value) and inside[name][1] == version
-        for name, (value, version) in before.items()
-    )
 
 
 def _is_unchanged(leaf: object, before: object) -> bool:

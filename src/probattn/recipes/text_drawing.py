@@ -1,6 +1,7 @@
 """Latents of sentences from scratch: how many, and from which law."""
 
 from collections.abc import Sequence
+from numbers import Integral
 
 import torch
 from torch import Tensor
@@ -22,9 +23,9 @@ def check_numbers(*, count: int, length: int, seed: int) -> None:
     Raises:
         ValueError: If one is not whole, or out of its range.
     """
-    for name, value, least in (("count", count, 1), ("length", length, 1), ("seed", seed, 0)):
-        if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 2**63:
-            raise ValueError(f"{name} must be a whole number of at least {least}, below 2**63, got {value!r}")
+    for name, value, least in (("count", count, 1), ("length", length, 1), ("seed", seed, -(2**63))):
+        if not isinstance(value, Integral) or isinstance(value, bool) or not least <= value < 2**63:
+            raise ValueError(f"{name} must be a whole number from {least} to 2**63 - 1, got {value!r}")
 
 
 def check_law(settings: TextSettings, *, temperature: float, top_p: float) -> None:

@@ -21,7 +21,7 @@ from probattn.integrations.transformers.reach import attention_class
 from probattn.nn.conditionals import Conditional
 from probattn.nn.functional import AttentionResult, scaled_dot_product_attention
 from probattn.nn.learnt import HoldsFamily
-from probattn.nn.masks import with_infinities
+from probattn.nn.masks import HIDES, with_infinities
 from probattn.nn.recording import is_recomputing, is_recording, note_latent
 from probattn.nn.sampling import Switchable
 
@@ -33,7 +33,7 @@ IMPLEMENTATION = "probattn"
 CHILD = "stochastic"
 """The name of the site in its attention module."""
 
-_HIDES = -100.0  # what Swin's shifted windows hide with; no bias that was learnt comes near it
+_HIDE_BY_100 = ("swin", "clap")  # models whose shifted windows hide by -100
 
 
 class StochasticAttention(Switchable, HoldsFamily):
@@ -244,7 +244,7 @@ def _draw(
         query,
         key,
         value,
-        _merge(mask, bias),
+        _merge(mask, bias, limit=-100.0 if _hides_by_100(module) else HIDES),
         scaling=kwargs.get("scaling"),
         dropout=kwargs.get("dropout", 0.0) if module.training else 0.0,
         needs_weights=_needs_weights(module, current_call(), kwargs),
@@ -262,8 +262,12 @@ def _needs_weights(module: nn.Module, call: ForwardCall | None, kwargs: dict[str
     return bool(kwargs.get("output_attentions", False))
 
 
-def _merge(mask: Tensor | None, bias: Tensor | None) -> Tensor | None:
-    """One mask from a mask and what is added to the scores.
+def _hides_by_100(module: nn.Module) -> bool:
+    return any(name in type(module).__module__ for name in _HIDE_BY_100)
+
+
+def _merge(mask: Tensor | None, bias: Tensor | None, *, limit: float = HIDES) -> Tensor | None:
+    """One mask from a mask, whose numbers up to a limit hide, and what is added to the scores.
 
     transformers hides a position by the smallest number of a dtype, which is finite; a support needs to know it. Of a
     row that is repeated for every query one is kept, which says that all queries see the same keys.
@@ -271,7 +275,7 @@ def _merge(mask: Tensor | None, bias: Tensor | None) -> Tensor | None:
     if mask is not None and mask.stride(-2) == 0:
         mask = mask[:, :, :1]
     if mask is not None and mask.dtype != torch.bool:
-        mask = with_infinities(mask, limit=_HIDES)
+        mask = with_infinities(mask, limit=limit)
         return mask if bias is None or mask is None else mask + bias
     if bias is None or mask is None:
         return mask if bias is None else bias

@@ -158,10 +158,11 @@ def _declare_shared(sites: Sequence[StochasticAttention]) -> None:
 def _warn_of_torchs_attention(model: PreTrainedModel) -> None:
     left = [path for path, module in model.named_modules() if type(module) is nn.MultiheadAttention]
     if left:
+        around = ".".join(["model", *left[0].split(".")[:-1]])
         warnings.warn(
             f"{', '.join(left)} of {type(model).__name__} is a torch.nn.MultiheadAttention, which transformers' "
             "attention interface does not reach: its weights stay as they are. The module around it can be converted "
-            f"by itself, make_stochastic(model.{left[0].rpartition('.')[0]}); record_latents collects that KL",
+            f"by itself, make_stochastic({around}); record_latents collects that KL",
             stacklevel=4,
         )
 

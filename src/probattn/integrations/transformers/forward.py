@@ -106,13 +106,17 @@ class StochasticForward:
     def _check_gradient(self, call: ForwardCall) -> None:
         if not torch.is_grad_enabled() or not any(receipt.is_cut_off for receipt in call.receipts):
             return
-        attention = [self.model.get_submodule(site.place.path) for site in self.sites]
-        parts: list[nn.Module] = [self.model] if self.model.is_gradient_checkpointing else attention
+        is_checkpointing = self.model.is_gradient_checkpointing
+        parts: list[nn.Module] = [self.model] if is_checkpointing else list(self.sites)
         if any(parameter.requires_grad for part in parts for parameter in part.parameters()):
-            raise RuntimeError(
-                "the KL has no gradient: reentrant checkpointing cuts it off. Pass use_reentrant=False, as "
+            cause = (
+                "reentrant checkpointing cuts it off. Pass use_reentrant=False, as "
                 "gradient_checkpointing_kwargs={'use_reentrant': False}"
+                if is_checkpointing
+                else "its attention ran without gradients, under torch.no_grad() or in a reentrant checkpoint (pass "
+                "use_reentrant=False), so its prior is not trained. Freeze the prior, or use prior='fixed' or None"
             )
+            raise RuntimeError(f"the KL has no gradient: {cause}")
 
     def _count_pass(self) -> None:
         """Warn once where a KL weight has a schedule and nobody tells the step."""
