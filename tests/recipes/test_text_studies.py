@@ -57,11 +57,12 @@ def test_sensitivity_trains_each_value_once(tmp_path: Path, capsys: pytest.Captu
     assert list(plots) == ["text_sensitivity"] and "| K       |     8 |" in page and "No curves" in page
 
 
-def test_commitment_is_changed_in_the_first_stage_alone() -> None:
-    for value, start in ((0.1, 0.1), (20.0, 0.15)):
+def test_commitment_is_changed_in_the_stage_of_the_codes_alone() -> None:
+    for value, start in ((0.05, 0.05), (20.0, 0.1)):
         stages = json.loads(text_sensitivity.changes("ptb", "beta", value)["stages"])
-        assert (stages[0]["commitment"]["start"], stages[0]["commitment"]["end"]) == (start, value)
-        assert stages[1]["commitment"]["end"] == 0.0 and stages[1]["trainable"] == ["latent.site.prior.*"]
+        assert [stage["name"] for stage in stages] == ["warm-up", "posterior", "prior"]
+        assert (stages[1]["commitment"]["start"], stages[1]["commitment"]["end"]) == (start, value)
+        assert stages[2]["commitment"]["end"] == 0.0 and stages[2]["trainable"] == ["latent.site.prior.*"]
     assert text_sensitivity.changes("ptb", "width", 8) == {"network.latent_dim": 8}
     records = [{"axis": "own", "value": 512, "seed": 0}, {"axis": "beta", "value": 1, "seed": 0}]
     assert [one["value"] for one in text_sensitivity.of_axis(records, "beta")] == [1, 5]

@@ -19,7 +19,7 @@ from probattn.cli import augment as augment_command
 from probattn.core import Constant, Cyclical, Elbo, ImportanceWeighted, Linear, Pathwise
 from probattn.data.bpe import EOS
 from probattn.distributions import DiagonalGaussian
-from probattn.nn import AutoregressiveGaussian, Codebook
+from probattn.nn import AutoregressiveGaussian, Codebook, Unquantised
 from probattn.recipes.generation_search import Generated
 from probattn.recipes.recipe import Run
 from probattn.recipes.text_codes import sentence_bound
@@ -74,7 +74,7 @@ def test_a_stage_is_prepared_once_and_alike_in_all_processes() -> None:
         task = task_of("davam-128", **{"latent.num_codes": 16})
         torch.manual_seed(rank)
         task.model.train()
-        task.step(task.batches(0)[0], engine_stages(task.settings)[0], 0)
+        task.step(task.batches(0)[0], engine_stages(task.settings)[1], 0)
         assert task.codebook is not None and task.model.dropout.training
         books.append(task.codebook.codes.clone())
     assert torch.equal(books[0], books[1])
@@ -159,26 +159,44 @@ def test_weights_in_shares_of_a_stage() -> None:
     assert Weight(start=0.1, rise=0.5).schedule(100) == Linear(0.1, 1.0, steps=50)
     assert Weight(start=0.0, rise=0.5, cycles=4).schedule(100) == Cyclical(25, ramp=12, start=0.0, end=1.0)
     stages = engine_stages(settings_of("davam-128"))
-    assert [stage.updates for stage in stages] == [5, 3]
-    assert stages[0].weights_at(0)[SITE] == 0.0 and stages[0].weights_at(0)[f"{SITE}/commitment"] == 0.15
-    assert stages[1].trainable == ["latent.site.prior.*"] or tuple(stages[1].trainable) == ("latent.site.prior.*",)
+    assert [stage.updates for stage in stages] == [2, 2, 4]
+    assert [stage.weights_at(0)[SITE] for stage in stages] == [0.0, 0.0, 1.0]
+    assert [stage.weights_at(0)[f"{SITE}/commitment"] for stage in stages] == [0.0, 0.1, 0.0]
+    assert [stage.decays for stage in stages] == [False, True, True]
+    assert tuple(stages[2].trainable) == ("latent.site.prior.*",)
     assert isinstance(engine_stages(settings_of("vae-aggressive"))[0].update_rule, Aggressive)
 
 
-def test_codebook_starts_from_the_encoder_and_moves_in_the_first_stage_alone() -> None:
+def test_codebook_starts_from_the_warm_encoder_and_moves_in_its_stage_alone() -> None:
     task = task_of("davam-128", **{"latent.num_codes": 16})
     book = task.codebook
     assert isinstance(book, Codebook) and not bool(book.is_started)
-    first, second = engine_stages(task.settings)
-    batch = task.batches(0)[0]
-    output = task.step(batch, first, 0)
-    assert bool(book.is_started)
+    warm_up, posterior, prior = engine_stages(task.settings)
+    batch, before = task.batches(0)[0], book.codes.clone()
+    output = task.step(batch, warm_up, 0)
+    task.after_update(batch, output)
+    assert not bool(book.is_started) and torch.equal(book.codes, before)
+    read = output.carry[0]  # type: ignore[index]
+    assert read.encoding is not None and torch.equal(read.value[0], read.encoding)  # no code takes its place
+    assert {"code_perplexity", "kl"}.isdisjoint(task.validate())
+    output = task.step(batch, posterior, 0)
+    assert bool(book.is_started) and "code_perplexity" in task.validate()
     before = book.codes.clone()
     task.after_update(batch, output)
     assert not torch.equal(book.codes, before)
     before = book.codes.clone()
-    task.after_update(batch, task.step(batch, second, 0))
+    task.after_update(batch, task.step(batch, prior, 0))
     assert torch.equal(book.codes, before)
+
+
+def test_a_warm_up_is_for_codes_and_not_the_end() -> None:
+    stage = replace(settings_of("vae").stages[0], is_quantised=False)
+    with pytest.raises(ValueError, match=r"is_quantised=false goes with latent\.posterior=codes"):
+        replace(settings_of("vae"), stages=[stage])
+    with pytest.raises(ValueError, match="the last stage must use the codes"):
+        replace(settings_of("davam-128"), stages=[stage])
+    with pytest.raises(TypeError, match="Unquantised needs a point mass on a code.*got DiagonalGaussian"):
+        Unquantised()(DiagonalGaussian(torch.zeros(2, 3), torch.zeros(2, 3)), None, torch.tensor(0))
 
 
 def test_bursts_have_the_updates_of_other_rows_and_are_counted_apart(tmp_path: Path) -> None:
@@ -200,7 +218,7 @@ def test_bursts_have_the_updates_of_other_rows_and_are_counted_apart(tmp_path: P
 
 def test_codes_in_use_are_counted_at_every_validation() -> None:
     task = task_of("davam-128", **{"latent.num_codes": 16})
-    task.step(task.batches(0)[0], engine_stages(task.settings)[0], 0)  # starts the codebook
+    task.step(task.batches(0)[0], engine_stages(task.settings)[1], 0)  # starts the codebook
     task.model.eval()
     text = task.corpus.encoded["valid"]
     batch = text.batch(range(len(text)))
@@ -222,7 +240,7 @@ def test_half_of_512_codes_are_in_use_after_an_epoch_of_ptb(data_dir: Path) -> N
     }
     settings, plain = RECIPE.load(RECIPE.configs("davam-512", "ptb"), changes)
     task = TextTask(settings, load_corpus(settings.corpus), plain=plain)
-    stage = engine_stages(settings)[0]
+    stage = engine_stages(settings)[1]  # without the warm-up
     optimiser = torch.optim.Adam(set_trainable(task.model, stage).values(), lr=settings.trainer.learning_rate)
     torch.manual_seed(0)
     task.model.train()
@@ -239,7 +257,7 @@ def test_half_of_512_codes_are_in_use_after_an_epoch_of_ptb(data_dir: Path) -> N
 
 def test_a_stage_of_the_prior_alone_reads_no_words_and_has_the_same_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
     task = task_of("davam-128", **{"latent.num_codes": 16})
-    stage = engine_stages(task.settings)[1]
+    stage = engine_stages(task.settings)[2]
     batch = task.batches(0)[0]
     set_trainable(task.model, stage)
     task.model.eval()  # no dropout
@@ -259,7 +277,7 @@ def test_a_stage_of_the_prior_alone_reads_no_words_and_has_the_same_gradient(mon
 def test_a_stage_of_the_prior_alone_fits_the_codes_that_the_posterior_has() -> None:
     """Dropout of words would change most codes, and the prior would learn others than are drawn later."""
     task = task_of("davam-128", **{"latent.num_codes": 16, "network.dropout": 0.5})
-    first, second = engine_stages(task.settings)
+    _, first, second = engine_stages(task.settings)
     batch = task.batches(0)[0]
 
     def losses(stage: Stage) -> list[float]:
@@ -311,7 +329,7 @@ def test_a_trained_model_is_a_folder(trained: Path) -> None:
     assert len(writer.interpolate(*sentences, steps=4)) == 4
     with pytest.raises(ValueError, match="at least 2"):
         writer.interpolate(*sentences, steps=1)
-    with pytest.raises(ValueError, match="at least 1"):
+    with pytest.raises(ValueError, match="must be a whole number from 1"):
         writer.sample(0)
     (trained / "model" / "lengths.json").write_text("{")
     with pytest.raises(Exception, match="lengths"):

@@ -5,7 +5,7 @@ from probattn.nn.autoregressive import AutoregressiveCategorical, Autoregressive
 from probattn.nn.bottleneck import Bottleneck, BottleneckOutput, fold_particles, unfold_particles
 from probattn.nn.causal_conv import CausalConvolutions, Incremental
 from probattn.nn.cells import LayerNormLSTMCell, StackedLSTMCell
-from probattn.nn.codebook import Codebook, k_means
+from probattn.nn.codebook import Codebook, Unquantised, k_means
 from probattn.nn.conditionals import (
     Conditional,
     Fixed,
@@ -65,6 +65,7 @@ __all__ = [
     "StackedLSTMCell",
     "StandardNormal",
     "Uniform",
+    "Unquantised",
     "divergence",
     "dropping",
     "evaluating",

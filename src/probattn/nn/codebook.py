@@ -7,15 +7,39 @@ calls once for every batch, so that recomputation, evaluation and several partic
 Size letters: N vectors, C codes, D features.
 """
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
+from probattn.core.estimators import Estimator
 from probattn.core.noise import uniform
-from probattn.core.records import Given
+from probattn.core.protocols import LatentDistribution
+from probattn.core.records import Draw, Given
 from probattn.distributions import CodeDelta
 from probattn.nn.conditionals import Conditional
 
-__all__ = ["Codebook", "k_means"]
+__all__ = ["Codebook", "Unquantised", "k_means"]
+
+
+@dataclass(frozen=True)
+class Unquantised(Estimator):
+    """One particle: what the encoder gave, before a code takes its place; with it an autoencoder is warmed up.
+
+    Codes follow the encoder, and the encoder learns through codes. From the start of training neither knows what is
+    worth a code; an encoder that was trained without them does, and `Codebook.start_` then finds its clusters.
+    """
+
+    def __call__(self, posterior: LatentDistribution, prior: LatentDistribution | None, seed: Tensor) -> Draw:
+        """See `Estimator`."""
+        encoded: Tensor | None = getattr(posterior, "encoded", None)
+        if encoded is None:
+            raise TypeError(
+                f"Unquantised needs a point mass on a code, e.g. of a Codebook, got {type(posterior).__name__}"
+            )
+        return Draw(
+            value=encoded.unsqueeze(0), index=None, log_weight=encoded.detach().new_zeros(1, *encoded.shape[:-1])
+        )
 
 
 class Codebook(Conditional):

@@ -97,8 +97,7 @@ def scaled_dot_product_attention(
     _check_inputs(query, key, value, attn_mask, is_causal)
     estimator = _chosen_estimator(estimator, family, prior)
     seed = fresh_seed(query.device) if seed is None else seed
-    if family is not None:
-        attn_mask, query_mask = _hiding(attn_mask, query_mask, keeps_rows=isinstance(estimator, Mean))
+    attn_mask, query_mask = _hiding(attn_mask, query_mask, family=family, keeps_rows=isinstance(estimator, Mean))
     if enable_gqa:
         _check_groups(query, key)
     if not need_weights and (enable_gqa or query.shape[:-2] == key.shape[:-2]):
@@ -169,14 +168,16 @@ def _chosen_estimator(estimator: Estimator | None, family: Family | None, prior:
 
 
 def _hiding(
-    attn_mask: Tensor | None, query_mask: Tensor | None, *, keeps_rows: bool
+    attn_mask: Tensor | None, query_mask: Tensor | None, *, family: Family | None, keeps_rows: bool
 ) -> tuple[Tensor | None, Tensor | None]:
-    """The masks with -inf where a float hides a position.
+    """The masks with -inf where a float hides a position from a family.
 
     Plug-in weights are to be torch's to the last bit, also where large finite numbers hide all that a query could see
     (padding, most often): torch's softmax is even there. Such a row stays as it is then, and has no KL.
     """
-    if attn_mask is None or attn_mask.dtype == torch.bool or not keeps_rows:
+    if family is None or attn_mask is None or attn_mask.dtype == torch.bool:
+        return attn_mask, query_mask
+    if not keeps_rows:
         return with_infinities(attn_mask), query_mask
     hidden = hidden_by(attn_mask)
     is_whole = hidden.all(dim=-1, keepdim=True) & (attn_mask > -torch.inf).any(dim=-1, keepdim=True)

@@ -35,6 +35,14 @@ def without_added(settings: Any, plain: dict[str, Any]) -> dict[str, Any]:
         value = getattr(settings, one.name)
         if one.metadata.get(_MARK) and value == one.default:
             kept.pop(one.name, None)
-        elif dataclasses.is_dataclass(value) and isinstance(plain.get(one.name), dict):
-            kept[one.name] = without_added(value, plain[one.name])
+        else:
+            kept |= {one.name: _reduced(value, plain[one.name])} if one.name in plain else {}
     return kept
+
+
+def _reduced(value: Any, plain: Any) -> Any:
+    if dataclasses.is_dataclass(value) and isinstance(plain, dict):
+        return without_added(value, plain)
+    if isinstance(value, list | tuple) and isinstance(plain, list | tuple) and len(value) == len(plain):
+        return [_reduced(*both) for both in zip(value, plain, strict=True)]
+    return plain

@@ -32,6 +32,7 @@ from probattn.training.randomness import EVALUATION, seeded
 if TYPE_CHECKING:
     from probattn.recipes.text_writer import TextWriter
 
+_ONE_DRAW = Pathwise()
 _ROWS_OF_DRAWS = 400
 """Rows, draws of one sentence counted, that are worked on at once for importance weights."""
 
@@ -60,13 +61,13 @@ def first_sentences(text: EncodedSentences, count: int) -> EncodedSentences:
 
 
 @torch.no_grad()
-def tally(model: TextModel, text: EncodedSentences) -> Tally:
+def tally(model: TextModel, text: EncodedSentences, estimator: Estimator = _ONE_DRAW) -> Tally:
     """Log-likelihood of the reconstruction by one draw, and the KL; positions are those of the latent, not words."""
     log_lik = kl = averaged = 0.0
     tokens = 0
     for batch in batches_of(text):
         moved = batch.to(model.device)
-        read = model.encode(moved.words, moved.words_mask, {SITE: Pathwise()})
+        read = model.encode(moved.words, moved.words_mask, {SITE: estimator})
         terms = Elbo()(
             model.decode(read, target_in=moved.target_in, target_out=moved.target_out, target_mask=moved.target_mask)
         )

@@ -119,8 +119,9 @@ def changes(scale: str, axis: str, value: float) -> dict[str, Any]:
         return {"network.latent_dim": int(value)}
     _, plain = RECIPE.load(RECIPE.configs(ROW, scale), {})
     stages = [dict(stage) for stage in plain["stages"]]
-    commitment = dict(stages[0]["commitment"])
-    stages[0]["commitment"] = {**commitment, "start": min(commitment["start"], value), "end": value}
+    coded = next(stage for stage in stages if stage["commitment"]["start"] is not None)  # the one that has a ramp
+    commitment = coded["commitment"]
+    coded["commitment"] = {**commitment, "start": min(commitment["start"], value), "end": value}
     return {"stages": json.dumps(stages)}
 
 

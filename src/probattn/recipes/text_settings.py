@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from probattn.core import Constant, Cyclical, Elbo, FreeBits, Linear, Mean, Pathwise, Schedule
+from probattn.core import Constant, Cyclical, Elbo, Estimator, FreeBits, Linear, Mean, Pathwise, Schedule
+from probattn.nn import Unquantised
+from probattn.recipes.later_settings import added
 from probattn.recipes.text_data import CorpusSettings
 from probattn.training import Aggressive, EveryBatch, Stage, TrainerSettings, UpdateRule
 
@@ -108,6 +110,10 @@ class StageSettings:
     """Bursts of encoder steps (He et al. 2019)."""
     is_noisy: bool = True
     """False: the latent is at its mean (an autoencoder)."""
+    is_quantised: bool = added(True)
+    """False: the latent is what the encoder gave, before codes take its place (an autoencoder that warms codes up)."""
+    decays: bool = added(True)
+    """False: the learning rate stays at its peak in this stage."""
 
 
 @dataclass(frozen=True)
@@ -159,6 +165,11 @@ class TextSettings:
         total = sum(stage.share for stage in self.stages)
         if abs(total - 1.0) > 1e-6 or not self.stages:
             raise ValueError(f"the shares of the stages must add up to 1, got {total:g}")
+        has_codes = self.latent is not None and self.latent.posterior == "codes"
+        if not has_codes and not all(stage.is_quantised for stage in self.stages):
+            raise ValueError("a stage with is_quantised=false goes with latent.posterior=codes")
+        if not self.stages[-1].is_quantised:
+            raise ValueError("the last stage must use the codes: is_quantised=false is for stages before")
 
     def stage_updates(self) -> list[int]:
         """Updates of every stage; the last one has what the division leaves."""
@@ -177,8 +188,9 @@ def engine_stages(settings: TextSettings) -> list[Stage]:
         free_bits = None
         if settings.latent is not None:
             weights[SITE] = stage.kl.schedule(updates)
-            if settings.latent.posterior == "codes":
-                weights[f"{SITE}/commitment"] = stage.commitment.schedule(updates)
+            if settings.latent.posterior == "codes":  # to codes that are not in use yet nothing is committed
+                commitment = stage.commitment.schedule(updates) if stage.is_quantised else Constant(0.0)
+                weights[f"{SITE}/commitment"] = commitment
             if stage.free_nats is not None:
                 free_bits = {SITE: _free_bits(stage.free_nats, settings.latent, settings.network.latent_dim)}
         rule: UpdateRule = EveryBatch()
@@ -191,12 +203,19 @@ def engine_stages(settings: TextSettings) -> list[Stage]:
                 updates=updates,
                 trainable=stage.trainable,
                 bound=Elbo(free_bits),
-                estimators={SITE: Pathwise() if stage.is_noisy else Mean()} if settings.latent else {},
+                estimators={SITE: _estimator(stage)} if settings.latent else {},
                 weights=weights,
                 update_rule=rule,
+                decays=stage.decays,
             )
         )
     return made
+
+
+def _estimator(stage: StageSettings) -> Estimator:
+    if not stage.is_quantised:
+        return Unquantised()
+    return Pathwise() if stage.is_noisy else Mean()
 
 
 def _free_bits(nats: float, latent: LatentSettings, latent_dim: int) -> FreeBits:

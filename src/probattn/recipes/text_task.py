@@ -10,12 +10,12 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from probattn.core import Bound, Elbo, Evaluation, Mean, fold_seed
+from probattn.core import Bound, Elbo, Evaluation, Mean, Pathwise, fold_seed
 from probattn.data.buckets import TokenBuckets
 from probattn.data.text import TextBatch
 from probattn.metrics import active_units, davam_ppl, elbo_ppl, latent_mutual_information
 from probattn.models import ReadText
-from probattn.nn import Codebook, SoftCodebook
+from probattn.nn import Codebook, SoftCodebook, Unquantised
 from probattn.recipes.text_data import TextCorpus
 from probattn.recipes.text_eval import code_posteriors, codes_used, tally
 from probattn.recipes.text_network import TextModel, build_model
@@ -120,7 +120,7 @@ class TextTask:
         if read.encoding is None:
             raise ValueError("a codebook without an encoder cannot be updated")
         settings = next(one for one in self.settings.stages if one.name == stage)
-        if not matches("encoder.weight_ih_l0", settings.trainable):
+        if not settings.is_quantised or not matches("encoder.weight_ih_l0", settings.trainable):
             return
         vectors = read.encoding[read.mask].detach()
         if isinstance(book, SoftCodebook):
@@ -132,21 +132,22 @@ class TextTask:
 
     def validate(self) -> Mapping[str, float]:
         """Reconstruction, KL and perplexities on the validation split; what the latent carries."""
-        text = self.corpus.encoded["valid"]
-        found = tally(self.model, text)
+        text, book = self.corpus.encoded["valid"], self.codebook
+        is_warming_up = book is not None and not bool(book.is_started)
+        found = tally(self.model, text, Unquantised() if is_warming_up else Pathwise())
         metrics = {
             "reconstruction": -found.log_lik / found.sentences,
             "elbo_ppl": elbo_ppl(found.log_lik - found.kl, found.tokens),
         }
-        if self.settings.latent is None:
+        if self.settings.latent is None or is_warming_up:  # codes that are not there yet cost nothing, and say nothing
             return metrics
         metrics |= {
             "kl": found.kl / found.sentences,
             "davam_ppl": davam_ppl(found.log_lik, found.kl_over_positions, found.tokens),
         }
-        if self.codebook is not None:
-            used = float(codes_used(self.model, text, self.codebook))
-            return {**metrics, "code_perplexity": self.codebook.perplexity, "codes_used": used}
+        if book is not None:
+            used = float(codes_used(self.model, text, book))
+            return {**metrics, "code_perplexity": book.perplexity, "codes_used": used}
         active: dict[str, int | None] = {}
         if self.settings.latent.scope == "sentence" and self.settings.latent.posterior == "gaussian":
             mean, log_variance = code_posteriors(self.model, text, limit=WATCHED)
@@ -184,7 +185,7 @@ class TextTask:
                 if any(fnmatchcase(name, pattern) for pattern in settings.resets):
                     _reset(module)
         book = None if self.model.latent is None else self.model.latent.site.posterior
-        if isinstance(book, Codebook | SoftCodebook) and not bool(book.is_started):
+        if isinstance(book, Codebook | SoftCodebook) and settings.is_quantised and not bool(book.is_started):
             seed = torch.tensor(self.settings.seed, device=self.model.device)
             book.start_(self._first_vectors(START_VECTORS * len(book.codes)), seed=seed)
 

@@ -84,11 +84,11 @@ def decay_at(clock: Clock, settings: TrainerSettings, plateau: float) -> float:
 
 
 def set_learning_rate(
-    optimizer: torch.optim.Optimizer, settings: TrainerSettings, *, clock: Clock, plateau: float
+    optimizer: torch.optim.Optimizer, settings: TrainerSettings, *, clock: Clock, plateau: float, decays: bool = True
 ) -> float:
-    """Set every group's rate to warm-up * max(decay * peak, floor); returns the first group's."""
+    """Set every group's rate to warm-up * max(decay * peak, floor), or without decay; returns the first group's."""
     warmup = min(1.0, (clock.update + 1) / settings.warmup_updates) if settings.warmup_updates else 1.0
-    decay = decay_at(clock, settings, plateau)
+    decay = decay_at(clock, settings, plateau) if decays else 1.0
     for group in optimizer.param_groups:
         floor = min(settings.min_learning_rate, group["peak"])
         group["lr"] = warmup * max(decay * group["peak"], floor)

@@ -103,6 +103,8 @@ class Stage:
     """Pattern of parameter names to learning rate, first match wins; the settings' rate for all others."""
     update_rule: UpdateRule = field(default_factory=EveryBatch)
     """Which parameters each step moves."""
+    decays: bool = True
+    """False: the learning rate stays at its peak, whatever the schedule; for a stage that the next one goes on from."""
     hand_over: Literal["last", "best"] = "last"
     """Which weights the next stage starts from: those at the end, or the best of this stage by the selected metric."""
 

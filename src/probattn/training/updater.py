@@ -117,6 +117,7 @@ class Updater:
             self._settings,
             clock=loop.clock(self._stage, group.total),
             plateau=loop.selection.plateau_factor,
+            decays=self._stage.decays,
         )
         versions = self._buffer_versions()
         passes = [self._run(group, place, loop.stage_update, sums) for place in range(len(group.batches))]
