@@ -5,7 +5,7 @@
 A prior of gated causal convolutions draws T codes one after another. "cached" is `ancestral`, which keeps the last
 inputs of every layer; "prefix" runs the network over all codes drawn so far at every position, "whole" over all T
 positions. All three draw the same codes. A training step is forward, backward, clipping, Adam and the codebook's
-update, as the engine does them, on random words; stage 2 trains the prior alone, but reads and decodes the sentences
+update, as the engine does them, on random words; the stage `prior` trains that alone, but reads the sentences
 too. Times are ratios, interleaved in one run (see `interleaved`).
 """
 
@@ -132,7 +132,7 @@ def steps(corpus: TextCorpus, overrides: Mapping[str, Any]) -> Contestants:
     for title, row in ROWS.items():
         settings, _ = RECIPE.load(RECIPE.configs(row, "ptb"), overrides)
         for number in range(len(settings.stages)):
-            name = title if len(settings.stages) == 1 else f"{title}, stage {number + 1}"
+            name = title if len(settings.stages) == 1 else f"{title}, {settings.stages[number].name}"
             found[name] = training_step(settings, corpus, number)
     return found
 

@@ -268,7 +268,7 @@ def test_top_p_keeps_ties_together():
     ("arguments", "message"),
     [
         ({"num_samples": 0}, "num_samples must be at least 1, got 0"),
-        ({"temperature": 0.0}, r"temperature must be above 0 and finite, got 0.0; use greedy\(\)"),
+        ({"temperature": 0.0}, r"temperature must be above 0 and finite, got 0.0; the limit 0 is greedy"),
         ({"temperature": float("nan")}, "temperature must be above 0"),
         ({"top_k": 0}, "top_k must be at least 1 or None, got 0"),
         ({"top_p": 0.0}, "top_p must be above 0 and at most 1, or None, got 0.0"),

@@ -97,8 +97,15 @@ def test_wrong_corpora_are_named(files: tuple[Path, Path]) -> None:
         CorpusSettings(src=files[0])
     with pytest.raises(ValueError, match="test_size must be at least 1"):
         CorpusSettings(test_size=0)
-    with pytest.raises(ValueError, match="leave too few to train on"):
-        load_corpus(CorpusSettings(name="files", src=files[0], tgt=files[1], test_size=60))
+    with pytest.raises(
+        ValueError, match=r"80 for valid and test each leave none to train on\. Lower corpus\.test_size"
+    ):
+        load_corpus(CorpusSettings(name="files", src=files[0], tgt=files[1], test_size=80))
+    own = {
+        name: files[name.endswith("tgt")] for name in ("src", "tgt", "valid_src", "valid_tgt", "test_src", "test_tgt")
+    }
+    with pytest.raises(ValueError, match=r"corpus\.test_size has no effect where valid and test have files"):
+        load_corpus(CorpusSettings(name="files", **own, test_size=10))
     with pytest.raises(ValueError, match="give train_size a number"):
         load_corpus(CorpusSettings(name="generated", train_size=None))
 
