@@ -25,6 +25,7 @@ from tests.integrations.transformers_zoo import (
     VISION,
     build,
     inputs_of,
+    sites,
     transformers,
     without_dropout,
 )
@@ -33,10 +34,6 @@ from probattn.integrations.transformers import set_kl_step  # isort: skip
 from probattn.integrations.transformers.attention import StochasticAttention  # isort: skip
 
 FAMILY = Weibull(2.0, anchor="softmax")
-
-
-def sites(model: Any) -> list[Any]:
-    return [module for module in model.modules() if isinstance(module, StochasticAttention)]
 
 
 class TestRecomputation:

@@ -31,16 +31,11 @@ from tests.integrations.transformers_zoo import (
     build,
     inputs_of,
     result_of,
+    sites,
     transformers,
 )
 
-from probattn.integrations.transformers.attention import StochasticAttention  # isort: skip
-
 FAMILY = Weibull(2.0, anchor="softmax")
-
-
-def sites(model: Any) -> list[Any]:
-    return [module for module in model.modules() if isinstance(module, StochasticAttention)]
 
 
 def learnt(value: float) -> nn.Parameter:

@@ -176,3 +176,10 @@ def without_dropout(model: nn.Module) -> None:
         for name in ("dropout", "attention_dropout", "dropout_prob", "attention_probs_dropout_prob"):
             if isinstance(getattr(module, name, None), float):
                 setattr(module, name, 0.0)
+
+
+def sites(model: Any) -> list[Any]:
+    """The sites of a converted model."""
+    from probattn.integrations.transformers.attention import StochasticAttention
+
+    return [module for module in model.modules() if isinstance(module, StochasticAttention)]
