@@ -181,7 +181,19 @@ def test_tables_have_the_papers_numbers_where_they_mean_the_same() -> None:
     assert PUBLISHED["captions"]["lstm-lm"] == {"elbo_ppl": 21.44}
     results = [result("lstm-lm", elbo_ppl=120.0, dist1_10=0.5), result("gavam", dist1_10=0.3, reconstruction=100.0)]
     assert model_table(results)[1][0][-1] == "120 (100.47)" and model_table(results)[1][1][2] == "100 (102.2)"
-    assert scratch_table(results)[1][1][3] == "0.3 (0.288)"
+    assert scratch_table(results)[1][1][:5] == ["gavam", "drawn", "10", "-", "0.3 (0.288)"]
+
+
+def test_text_from_scratch_has_a_line_for_each_way_of_choosing_words() -> None:
+    both = result("gavam", kl=0.1, dist1_10=0.01, dist1_drawn_10=0.4)
+    older = result("davam-512", kl=60.0, dist1_10=0.1)
+    lines = scratch_table([both, older])[1]
+    assert [line[:3] for line in lines] == [
+        ["gavam", "most probable", "10"],
+        ["gavam", "drawn", "10"],
+        ["davam-512", "most probable", "10"],
+    ]
+    assert [line[4] for line in lines] == ["0.01", "0.4 (0.288)", "0.1 (0.366)"]  # the paper's beside drawn words
 
 
 def test_claims_and_pages() -> None:

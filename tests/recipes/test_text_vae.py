@@ -24,8 +24,9 @@ from probattn.recipes.generation_search import Generated
 from probattn.recipes.recipe import Run
 from probattn.recipes.text_codes import sentence_bound
 from probattn.recipes.text_data import CorpusSettings, load_corpus
+from probattn.recipes.text_drawing import Law
 from probattn.recipes.text_eval import code_posteriors, evaluate_model, first_sentences, importance_weighted, tally
-from probattn.recipes.text_settings import SITE, Weight, engine_stages
+from probattn.recipes.text_settings import SITE, LatentSettings, Weight, engine_stages
 from probattn.recipes.text_task import TextTask, decoded
 from probattn.recipes.text_vae import RECIPE
 from probattn.recipes.text_writer import TextWriter
@@ -109,9 +110,10 @@ def test_generated_lines_have_words(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     calls: list[int] = []
 
     class Silent:
-        settings = SimpleNamespace(corpus=CorpusSettings())
+        settings = SimpleNamespace(corpus=CorpusSettings(), latent=LatentSettings("sentence"))
 
-        def samples(self, count: int, *, seed: int, **_: float) -> Iterator[list[Generated]]:
+        def samples(self, count: int, law: Law, *, seed: int) -> Iterator[list[Generated]]:
+            assert law.word_temperature == 1.0  # samples of the model
             calls.append(seed)
             yield [Generated("" if number == 0 and len(calls) < 3 else "text", -1.0, True) for number in range(count)]
 
@@ -119,7 +121,7 @@ def test_generated_lines_have_words(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     cli.main(["augment", str(corpus), "--times", "2", "--model", "m", "--output", str(more)])
     assert more.read_text().split("\n") == ["a dog .", "a cat .", *["text"] * 4, ""]
     assert len(set(calls)) == 3
-    monkeypatch.setattr(Silent, "samples", lambda self, count, **_: [[Generated("", -1.0, True)] * count])
+    monkeypatch.setattr(Silent, "samples", lambda self, count, law, **_: [[Generated("", -1.0, True)] * count])
     with pytest.raises(SystemExit, match="train the model for longer"):
         cli.main(["augment", str(corpus), "--times", "2", "--model", "m", "--output", str(more)])
 
@@ -349,7 +351,8 @@ def test_command_line_writes_from_scratch_and_augments(trained: Path, tmp_path: 
         return done.stdout
 
     lines = call("generate", str(trained), "--from", "prior", "--num_samples", "4", "--length", "5").splitlines()
-    assert len(lines) == 4
+    words = ("--num_samples", "4", "--length", "5", "--word_temperature", "1")
+    assert len(lines) == 4 and call("generate", str(trained), "--from", "prior", *words).splitlines() != lines
     assert len(call("generate", str(trained), text="the man sleeps .\n\n").splitlines()) == 2
     way = call("generate", str(trained), "--between", "the man sleeps .", "a dog .", "--steps", "3", "--format", "json")
     assert [set(json.loads(line)) for line in way.splitlines()] == [{"text"}] * 3

@@ -11,7 +11,10 @@ import torch
 from probattn import cli
 from probattn.core import fold_seed
 from probattn.core.noise import normal
-from probattn.recipes.text_drawing import LENGTHS
+from probattn.data.bpe import BOS, PAD, UNK
+from probattn.models import ReadText
+from probattn.models.text_vae_stepper import MemoryVaeStepper, SentenceVaeStepper
+from probattn.recipes.text_drawing import LENGTHS, WORDS, Law, drawn_latents
 from probattn.recipes.text_vae import RECIPE
 from probattn.recipes.text_writer import TextWriter
 from tests.recipes.tiny_text import TINY, task_of
@@ -70,6 +73,65 @@ def test_lengths_have_noise_of_their_own() -> None:
     seed = torch.tensor(3)
     own = normal(fold_seed(seed, LENGTHS), (6,))
     assert not any(torch.equal(own, normal(fold_seed(seed, tag), (6,))) for tag in range(100))
+
+
+def first_words(writer: TextWriter, read: ReadText) -> torch.Tensor:
+    """(V) probabilities of a sentence's first word."""
+    stepper: Any = MemoryVaeStepper if writer.settings.latent.scope == "memory" else SentenceVaeStepper  # type: ignore[union-attr]
+    made = stepper(writer.model)
+    log_probs, _ = made.step(made.start(read, {}), torch.full((len(read.mask),), BOS))
+    log_probs[:, [PAD, BOS, UNK]] = -torch.inf
+    return log_probs[0].softmax(dim=-1)
+
+
+@pytest.mark.parametrize("row", ["vae", "davam-128"])
+def test_words_are_drawn_as_the_model_has_them(row: str) -> None:
+    writer, count = writer_of(row), 4000
+    law = Law(temperature=0.0, word_temperature=1.0)  # the same latents in every sentence
+    with torch.no_grad():
+        read = drawn_latents(writer.model, writer.settings, torch.tensor([3]), law=law, seed=torch.tensor(0))
+        expected = first_words(writer, read)
+    drawn = writer.sample(count, length=3, temperature=0.0, word_temperature=1.0)
+    first = [(one.text.split() or ["<eos>"])[0] for one in drawn]
+    names = {writer.tokenizer.decode([number]): number for number in range(len(expected))}
+    for word in list(names)[5:25]:
+        share = float(expected[names[word]])
+        spread = (share * (1.0 - share) / count) ** 0.5
+        assert abs(first.count(word) / count - share) < 4.0 * spread, word
+    assert len({one.text for one in writer.sample(50, length=3, temperature=0.0)}) == 1  # the most probable words
+
+
+def test_chance_in_the_words_can_be_switched_on_and_off() -> None:
+    likely, drawn = (writer_of("vae").sample(30, length=6, word_temperature=words) for words in (0.0, 1.0))
+    assert likely == writer_of("vae").sample(30, length=6)
+    assert len({one.text for one in drawn}) > len({one.text for one in likely})
+    model = writer_of("lstm-lm")
+    assert model.sample(5, word_temperature=0.7) == model.sample(5, temperature=0.7) != model.sample(5)
+    with pytest.raises(ValueError, match="give temperature or word_temperature, got 0.5 and 0.7"):
+        model.sample(1, temperature=0.5, word_temperature=0.7)
+    with pytest.raises(ValueError, match=r"wanted a finite word_temperature >= 0, got -1\.0"):
+        model.sample(1, word_temperature=-1.0)
+    assert len(writer_of("gavam").sample(2, top_p=0.5, word_temperature=1.0)) == 2  # of the words
+
+
+def test_words_have_noise_of_their_own() -> None:
+    """A block's latents use its seed, or that seed with the tag of a position."""
+    writer, seen = writer_of("davam-128"), []
+    from probattn.recipes import text_writer
+
+    original = text_writer.sample
+
+    def spy(*arguments: Any, seed: int, **more: Any) -> Any:
+        seen.append(seed)
+        return original(*arguments, seed=seed, **more)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(text_writer, "sample", spy)
+        writer.sample(201, length=2, word_temperature=1.0, seed=5)
+    blocks = [fold_seed(torch.tensor(5), start) for start in (0, 200)]
+    assert seen == [int(fold_seed(own, WORDS)) for own in blocks]
+    assert not set(seen) & {int(fold_seed(own, tag)) for own in blocks for tag in range(300)}
+    assert LENGTHS != WORDS
 
 
 def test_unknown_words_are_counted() -> None:

@@ -14,6 +14,7 @@ from probattn.kernels.native import settle
 from probattn.recipes.provenance import note_commit
 from probattn.recipes.recipe import Run
 from probattn.recipes.text_cells import fingerprint
+from probattn.recipes.text_drawing import Law, draws_words
 from probattn.recipes.text_vae import RECIPE
 from probattn.recipes.text_writer import TextWriter
 
@@ -43,6 +44,13 @@ def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--set", dest="overrides", nargs="*", type=str, default=[], help="settings as name=value")
     parser.add_argument("--temperature", type=float, default=1.0, help="below 1 nearer to the most probable")
     parser.add_argument("--top_p", type=float, default=1.0, help="only the most probable codes or words")
+    parser.add_argument(
+        "--word_temperature",
+        type=float,
+        default=None,
+        help="0 for the most probable words given the latents; by default 1, words as the model has them, but "
+        "TEMPERATURE where there is no latent",
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the generated sentences")
 
 
@@ -75,10 +83,12 @@ def _drawn(writer: TextWriter, count: int, arguments: Namespace) -> Iterator[lis
     Raises:
         ValueError: If the model writes hardly anything else.
     """
-    law = {"temperature": arguments.temperature, "top_p": arguments.top_p}
+    asked, latent = arguments.word_temperature, writer.settings.latent
+    words = 1.0 if asked is None and not draws_words(latent) else asked
+    law = Law(arguments.temperature, arguments.top_p, words)
     found = 0
     for again in range(_MOST_ROUNDS):
-        for drawn in writer.samples(count - found, seed=arguments.seed + again * _NEXT_SEED, **law):
+        for drawn in writer.samples(count - found, law, seed=arguments.seed + again * _NEXT_SEED):
             texts = [one.text for one in drawn if one.text.strip()]
             found += len(texts)
             yield texts

@@ -28,12 +28,19 @@ def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--num_samples", type=int, default=100, help="texts of each length")
     parser.add_argument("--temperature", type=float, default=1.0, help="below 1 nearer to the most probable")
     parser.add_argument("--top_p", type=float, default=1.0, help="only the most probable codes or words")
+    parser.add_argument(
+        "--word_temperature",
+        type=float,
+        default=None,
+        help="of words given the latents: 0 the most probable ones, 1 as the model has them; by default 0, but "
+        "TEMPERATURE where there is no latent",
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the draws")
     parser.add_argument("--output", type=Path, default=None, help="folder of the JSON files")
 
 
 def _run(arguments: Namespace) -> None:
-    names = ("lengths", "num_samples", "temperature", "top_p", "seed")
+    names = ("lengths", "num_samples", "temperature", "top_p", "word_temperature", "seed")
     sampling = Sampling(**{name: arguments[name] for name in names})
     scorer = open_scorer(arguments.scorer)
     records = []

@@ -15,6 +15,7 @@ from probattn.core import fold_seed
 from probattn.loading import load
 from probattn.recipes.generation_search import Generated
 from probattn.recipes.generator import Generator
+from probattn.recipes.text_drawing import Law
 from probattn.recipes.text_writer import TextWriter
 
 __all__ = ["COMMAND"]
@@ -29,12 +30,13 @@ probattn generate MODEL --input sentences.txt --draw none                       
 probattn generate MODEL --input sentences.txt --distinct --format json              one JSON object a source
 probattn generate runs/text_vae/davam-512-seed0 --from prior --num_samples 20       sentences from scratch
 probattn generate runs/text_vae/davam-512-seed0 --from prior --length 12 --top_p 0.9
+probattn generate runs/text_vae/davam-512-seed0 --from prior --word_temperature 1    words are drawn too
 probattn generate runs/text_vae/davam-512-seed0 --input sentences.txt               each sentence again
 probattn generate runs/text_vae/davam-512-seed0 --between "a man sleeps ." "two dogs run ." --steps 5
 
 A line of the output is: number of the source ||| text ||| log-probability given the draws."""
 
-_OF_PRIOR: Mapping[str, object] = {"length": None, "temperature": 1.0, "top_p": 1.0}
+_OF_PRIOR: Mapping[str, object] = {"length": None, "temperature": 1.0, "top_p": 1.0, "word_temperature": None}
 """Options, with their defaults, of texts from a prior;"""
 _OF_SOURCE: Mapping[str, object] = {"input": None, "draw": "all", "beam_size": None, "scores": None}
 """of texts from sources;"""
@@ -73,6 +75,13 @@ def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--length", type=int, default=None, help="prior: words of a text; as in training by default")
     parser.add_argument("--temperature", type=float, default=1.0, help="prior: below 1 nearer to the most probable")
     parser.add_argument("--top_p", type=float, default=1.0, help="prior: only the most probable codes or words")
+    parser.add_argument(
+        "--word_temperature",
+        type=float,
+        default=None,
+        help="prior: 0 for the most probable words given the latents, 1 for words drawn as the model has them; by "
+        "default 0, but TEMPERATURE where there is no latent",
+    )
     parser.add_argument(
         "--draw",
         choices=["all", "code", "attention", "none"],
@@ -174,9 +183,8 @@ def _run_prior(writer: TextWriter, arguments: Namespace, output: Output) -> None
     with output, progress_over(arguments.num_samples, "texts", output) as bar:
         for drawn in writer.samples(
             arguments.num_samples,
+            Law(arguments.temperature, arguments.top_p, arguments.word_temperature),
             length=arguments.length,
-            temperature=arguments.temperature,
-            top_p=arguments.top_p,
             seed=arguments.seed,
         ):
             bar.update(len(drawn))

@@ -58,6 +58,8 @@ class Study:
     """Of a generator with codes that sees the small corpus, both stages."""
     all_updates: int = 4000
     """Of a generator with codes that sees all text."""
+    word_temperature: float = 1.0
+    """Of generated words given the latents: 1 for samples of the generator, 0 for the most probable words."""
     validate_every: int = 100
     """Updates between validations, which choose the weights."""
     network: Mapping[str, Any] = field(default_factory=dict)
@@ -177,7 +179,9 @@ class Bench:
                 generator, self.study.updates
             )
             writer, _ = train_on(self._corpus(seen), self._run(_ROWS[generator], path.with_suffix(""), updates))
-            texts = [one.text for one in writer.sample(most, seed=self.seed)]
+            texts = [
+                one.text for one in writer.sample(most, word_temperature=self.study.word_temperature, seed=self.seed)
+            ]
             write_atomically(path, "\n".join(texts) + "\n")
         lines = path.read_text(encoding="utf-8").split("\n")[:-1]
         if len(lines) != most:

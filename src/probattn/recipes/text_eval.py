@@ -25,6 +25,7 @@ from probattn.models import SentenceVae
 from probattn.nn import Codebook, SoftCodebook
 from probattn.recipes.text_codes import code_metrics, length_nats, memory_iw_ppl, spaced_sentences
 from probattn.recipes.text_data import Split, TextCorpus
+from probattn.recipes.text_drawing import draws_words
 from probattn.recipes.text_network import TextModel
 from probattn.recipes.text_settings import SITE, TextSettings
 from probattn.training.randomness import EVALUATION, seeded
@@ -102,6 +103,9 @@ def evaluate_model(writer: "TextWriter", corpus: TextCorpus, *, split: Split = "
             metrics |= _latent_metrics(writer, text, settings)
         for length in settings.sampling.lengths:
             metrics |= {f"{name}_{length}": value for name, value in _scratch_metrics(writer, length).items()}
+            if not draws_words(settings.latent):
+                drawn = _scratch_metrics(writer, length, word_temperature=1.0)
+                metrics |= {f"{name}_drawn_{length}": value for name, value in drawn.items()}
     return metrics
 
 
@@ -178,10 +182,16 @@ def codes_used(model: TextModel, text: EncodedSentences, book: Codebook) -> int:
     return int(used.sum())
 
 
-def _scratch_metrics(writer: "TextWriter", length: int) -> dict[str, float]:
+def _scratch_metrics(writer: "TextWriter", length: int, *, word_temperature: float | None = None) -> dict[str, float]:
     """Diversity and repetition of sentences from the prior."""
     sampling = writer.settings.sampling
-    drawn = writer.sample(sampling.num_samples, length=length, temperature=sampling.temperature, top_p=sampling.top_p)
+    drawn = writer.sample(
+        sampling.num_samples,
+        length=length,
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        word_temperature=word_temperature,
+    )
     texts = [one.text for one in drawn]
     return {
         "entropy": corpus_unigram_entropy(texts),

@@ -46,7 +46,9 @@ class Sampling:
     temperature: float = 1.0
     """Of codes, or of a language model's words."""
     top_p: float = 1.0
-    """Of the same."""
+    """Of codes, and of words that are drawn."""
+    word_temperature: float | None = None
+    """Of words given the latents; 0: the most probable ones; None: as the row has it by itself."""
     seed: int = 0
     """Of the draws."""
 
@@ -127,6 +129,7 @@ def measure(run: Path, scorer: Scorer, sampling: Sampling) -> dict[str, Any]:
             length=length,
             temperature=sampling.temperature,
             top_p=sampling.top_p,
+            word_temperature=sampling.word_temperature,
             seed=sampling.seed,
         )
         texts = [one.text for one in drawn]
@@ -171,8 +174,9 @@ def store(record: Mapping[str, Any], folder: Path) -> Path:
 
 def _drawn(record: Mapping[str, Any], form: str) -> str:
     """How texts were drawn, where it is not as the model has it."""
-    kept = {name: record["sampling"][name] for name in ("temperature", "top_p")}
-    return "".join(form.format(name, value) for name, value in kept.items() if value != 1.0)
+    usual = {"temperature": 1.0, "top_p": 1.0, "word_temperature": None}
+    kept = {name: record["sampling"].get(name, value) for name, value in usual.items()}
+    return "".join(form.format(name, value) for name, value in kept.items() if value != usual[name])
 
 
 def fluency_table(records: Sequence[Mapping[str, Any]]) -> Table:

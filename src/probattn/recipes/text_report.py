@@ -42,8 +42,9 @@ _TEXT = (
     "per sentence the paper publishes iw_ppl."
 )
 _SCRATCH_TEXT = (
-    "Latents from the prior, words greedily; a language model draws its words. Entropy (nats), Dist-1 and Dist-2 are "
-    "those of all sentences of a length together; repetition is the share of word pairs that a sentence has twice."
+    "Latents from the prior; then the most probable words, or words drawn from the model, as a language model's are. "
+    "Entropy (nats), Dist-1 and Dist-2 are those of all sentences of a length together; repetition is the share of "
+    "word pairs that a sentence has twice."
 )
 
 
@@ -89,22 +90,38 @@ def with_position_kl(result: RowResult) -> RowResult:
 
 
 def scratch_table(results: Sequence[RowResult]) -> Table:
-    """Diversity and repetition of text from scratch, by length; the paper's number in brackets where it has one."""
-    names = list(dict.fromkeys(result.row for result in results))
+    """Diversity and repetition of text from scratch, by length; the paper's number in brackets where it has one.
+
+    A row with latents has two lines, one for its most probable words and one for drawn ones. The paper does not say
+    which it has; its entropies are those of drawn words, so it is held against these where they are there.
+    """
     lengths = sorted(
         {int(name.rpartition("_")[2]) for result in results for name in result.metrics if name.startswith("dist1_")}
     )
+    is_paper = results[0].facts["corpus"] in PUBLISHED
     rows = []
-    for name in names:
-        for length in lengths:
-            paper = DIVERSITY.get(name, {}).get(length, {}) if results[0].facts["corpus"] in PUBLISHED else {}
-            cells = []
-            for metric in _SCRATCH:
-                value = summarise(results, f"{metric}_{length}").get(name)
-                known = f" ({paper[metric]:g})" if metric in paper else ""
-                cells.append("-" if value is None else f"{value}{known}")
-            rows.append([name, str(length), *cells])
-    return ["row", "length", *_SCRATCH.values()], rows
+    for name in dict.fromkeys(result.row for result in results):
+        own = [result for result in results if result.row == name]
+        has_drawn = any(metric.startswith("dist1_drawn_") for result in own for metric in result.metrics)
+        kinds = [("", _words(own[0])), *([("drawn_", "drawn")] if has_drawn else [])]
+        for mark, words in kinds:
+            for length in lengths:
+                paper = DIVERSITY.get(name, {}).get(length, {}) if is_paper and (mark or not has_drawn) else {}
+                cells = []
+                for metric in _SCRATCH:
+                    value = summarise(own, f"{metric}_{mark}{length}").get(name)
+                    known = f" ({paper[metric]:g})" if metric in paper else ""
+                    cells.append("-" if value is None else f"{value}{known}")
+                rows.append([name, words, str(length), *cells])
+    return ["row", "words are", "length", *_SCRATCH.values()], rows
+
+
+def _words(result: RowResult) -> str:
+    """How a row chooses its words where nothing else is asked for."""
+    known = result.facts.get("words")
+    if known is None:  # an older result
+        known = "drawn" if "kl" not in result.metrics or "choice_entropy" in result.metrics else "most probable"
+    return str(known)
 
 
 def _page(task: str, results: Sequence[RowResult]) -> str:

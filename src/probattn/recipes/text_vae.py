@@ -7,20 +7,26 @@ A row is a YAML file in `recipes/configs/text_vae/`, a scale one in its folder `
 a run is resumed where it stopped.
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+from probattn.data.bpe import Tokenizer
+from probattn.models import MemoryVae, SentenceVae
 from probattn.recipes.engine_run import announce, row_result, train_to_end, training_curves
 from probattn.recipes.recipe import Recipe, Run
 from probattn.recipes.results import RowResult
 from probattn.recipes.text_data import load_corpus
+from probattn.recipes.text_drawing import draws_words
 from probattn.recipes.text_eval import evaluate_model
+from probattn.recipes.text_network import build_model
 from probattn.recipes.text_report import write_report
 from probattn.recipes.text_settings import SITE, TextSettings, engine_stages
 from probattn.recipes.text_task import TextTask
-from probattn.recipes.text_writer import TextWriter, load_writer
-from probattn.training import TrainResult
+from probattn.recipes.text_writer import LENGTHS_FILE, TOKENIZER_FILE, TextWriter
+from probattn.training import TrainResult, load_weights
 
 LOGGED = {"reconstruction": "train_reconstruction", f"kl_{SITE}": "train_kl", "is_burst": "is_burst"}
 """What the training steps log, and how its curves are called beside those of validations."""
@@ -50,6 +56,24 @@ def train(run: Run) -> RowResult:
     return replace(found, curves={**found.curves, **curves})
 
 
+def load_writer(settings: TextSettings, folder: Path) -> TextWriter:
+    """Open the folder that `TextWriter.save` wrote.
+
+    Raises:
+        ValueError: If a file is damaged.
+    """
+    path = folder / LENGTHS_FILE
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        counts, digest = [int(number) for number in content["counts"]], str(content["digest"])
+    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} holds no lengths of sentences, or was cut off ({error!r})") from error
+    tokenizer = Tokenizer.load(folder / TOKENIZER_FILE, digest=digest)
+    model: SentenceVae | MemoryVae = build_model(settings, tokenizer.vocabulary_size)
+    load_weights(model, folder)
+    return TextWriter(model, tokenizer, settings=settings, lengths=counts)
+
+
 def outside_bursts(shares: Sequence[tuple[int, float]], *, updates: int) -> float:
     """Updates that moved the decoder, to the length of a line of the log.
 
@@ -74,6 +98,7 @@ def _facts(settings: TextSettings, result: TrainResult) -> dict[str, Any]:
         "bound": "Elbo",
         "train_estimator": "Pathwise (one draw)" if settings.latent else "none",
         "kl_reduction": "sum over positions, divided by sentences in the loss; davam_ppl averages over positions",
+        "words": "drawn" if draws_words(settings.latent) else "most probable",
         "stages": [stage.name for stage in settings.stages],
         "corpus": settings.corpus.name,
         "updates": result.updates,

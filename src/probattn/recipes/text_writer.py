@@ -13,18 +13,19 @@ from probattn.data.bpe import BOS, EOS, PAD, UNK, Tokenizer
 from probattn.data.parallel import split_words
 from probattn.data.text import EncodedSentences, require_sentences
 from probattn.decoding import Constraints, Hypothesis, Stepper, greedy, sample
-from probattn.models import MemoryVae, ReadText, SentenceVae
+from probattn.models import MemoryVae, ReadText
 from probattn.models.text_vae_stepper import MemoryVaeStepper, SentenceVaeStepper
 from probattn.nn import Codebook, SoftCodebook
 from probattn.recipes.generation_search import Generated
 from probattn.recipes.storage import without_paths
 from probattn.recipes.text_data import TextCorpus
-from probattn.recipes.text_drawing import check_law, check_numbers, drawn_latents, drawn_lengths
-from probattn.recipes.text_network import TextModel, build_model
+from probattn.recipes.text_drawing import Law, check_numbers, drawn_latents, drawn_lengths, word_seed
+from probattn.recipes.text_network import TextModel
 from probattn.recipes.text_settings import SITE, TextSettings
-from probattn.training import load_weights, save_model_folder
+from probattn.training import save_model_folder
 
 _MAX_ROWS = 200
+_PLAIN = Law()
 TOKENIZER_FILE = "tokenizer.json"
 LENGTHS_FILE = "lengths.json"
 NUM_EXAMPLES = 5
@@ -48,29 +49,44 @@ class TextWriter:
 
     @torch.no_grad()
     def sample(
-        self, count: int, *, length: int | None = None, temperature: float = 1.0, top_p: float = 1.0, seed: int = 0
+        self,
+        count: int,
+        *,
+        length: int | None = None,
+        temperature: float = 1.0,
+        top_p: float = 1.0,
+        word_temperature: float | None = None,
+        seed: int = 0,
     ) -> list[Generated]:
-        """Sentences from scratch: latents from the prior, then the most probable words.
-
-        Where there is no latent, or codes are random and leave much to the words, the words are drawn.
+        """Sentences from scratch: latents from the prior, then the most probable words, or drawn ones.
 
         Args:
             count: How many.
             length: Words of each, where latents stand for words; at most so many else. None: as in training.
             temperature: Of codes, or of the words of a language model; Gaussians are scaled by it. 0: no chance.
-            top_p: Of codes or words; Gaussian latents have none.
+            top_p: Of codes, and of words that are drawn; Gaussian latents have none.
+            word_temperature: 0: the most probable words given the latents; 1: words as the model has them, so that
+                sentences are samples of the model. None: 0, but `temperature` where there is no latent, or codes are
+                random and leave much to the words.
             seed: The same seed gives the same sentences.
         """
-        blocks = self.samples(count, length=length, temperature=temperature, top_p=top_p, seed=seed)
-        return [one for block in blocks for one in block]
+        law = Law(temperature, top_p, word_temperature)
+        return [one for block in self.samples(count, law, length=length, seed=seed) for one in block]
 
     def samples(
-        self, count: int, *, length: int | None = None, temperature: float = 1.0, top_p: float = 1.0, seed: int = 0
+        self, count: int, law: Law = _PLAIN, *, length: int | None = None, seed: int = 0
     ) -> Iterator[list[Generated]]:
-        """The same sentences as `sample` gives, some at a time, as they are made; arguments as there."""
+        """The same sentences as `sample` gives, some at a time, as they are made.
+
+        Args:
+            count: How many.
+            law: Temperatures and top_p.
+            length: As there.
+            seed: As there.
+        """
         check_numbers(count=count, length=1 if length is None else length, seed=seed)
-        check_law(self.settings, temperature=temperature, top_p=top_p)
-        return self._blocks(count, length, {"temperature": temperature, "top_p": top_p}, seed=seed)
+        law.check(self.settings)
+        return self._blocks(count, length, law, seed=seed)
 
     @torch.no_grad()
     def reconstruct(self, sentences: Sequence[str]) -> list[str]:
@@ -135,9 +151,7 @@ class TextWriter:
         return save_model_folder(self.model, folder, config=config, files=files)
 
     @torch.no_grad()
-    def _blocks(
-        self, count: int, length: int | None, law: Mapping[str, float], *, seed: int
-    ) -> Iterator[list[Generated]]:
+    def _blocks(self, count: int, length: int | None, law: Law, *, seed: int) -> Iterator[list[Generated]]:
         latent, device = self.settings.latent, self.model.device
         is_memory = latent is not None and latent.positions is None
         for start in range(0, count, _MAX_ROWS):
@@ -145,12 +159,12 @@ class TextWriter:
             own = fold_seed(torch.tensor(seed, device=device), start)
             wanted = drawn_lengths(self.lengths, rows, own) if length is None else torch.full((rows,), length)
             yield self._written(
-                drawn_latents(self.model, self.settings, wanted.to(device), seed=own, **law),
+                drawn_latents(self.model, self.settings, wanted.to(device), law=law, seed=own),
                 len(self.lengths) + 10 if length is None else length + (10 if is_memory else 1),
                 at_most=None if is_memory else length,
-                draws_words=latent is None or latent.posterior == "stochastic-codes",
-                seed=int(own) if start else seed,  # a sum would be the seed of another call
-                **law,
+                temperature=law.of_words(latent),
+                top_p=law.top_p,
+                seed=word_seed(own, seed if start == 0 else None, has_latent=latent is not None),
             )
 
     def _of_equal_length(self, sentences: Sequence[str]) -> list[list[int]]:
@@ -189,16 +203,15 @@ class TextWriter:
         longest: int,
         *,
         at_most: int | None = None,
-        draws_words: bool = False,
-        seed: int = 0,
-        temperature: float = 1.0,
+        temperature: float = 0.0,
         top_p: float = 1.0,
+        seed: int = 0,
     ) -> list[Generated]:
         constraints = Constraints(bos=BOS, eos=EOS, max_length=longest, forbidden=(PAD, BOS, UNK))
         stepper: Stepper[ReadText, Any] = (
             MemoryVaeStepper(self.model) if isinstance(self.model, MemoryVae) else SentenceVaeStepper(self.model)
         )
-        if not draws_words or temperature == 0.0:
+        if temperature == 0.0:
             found: list[Hypothesis] = greedy(stepper, read, constraints=constraints)
         else:
             drawn = sample(
@@ -222,24 +235,6 @@ class TextWriter:
     def _require_latent(self, verb: str) -> None:
         if self.settings.latent is None:
             raise ValueError(f"row '{self.settings.row}' is a language model without a latent, it cannot {verb}")
-
-
-def load_writer(settings: TextSettings, folder: Path) -> TextWriter:
-    """Open the folder that `TextWriter.save` wrote.
-
-    Raises:
-        ValueError: If a file is damaged.
-    """
-    path = folder / LENGTHS_FILE
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        counts, digest = [int(number) for number in content["counts"]], str(content["digest"])
-    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{path} holds no lengths of sentences, or was cut off ({error!r})") from error
-    tokenizer = Tokenizer.load(folder / TOKENIZER_FILE, digest=digest)
-    model: SentenceVae | MemoryVae = build_model(settings, tokenizer.vocabulary_size)
-    load_weights(model, folder)
-    return TextWriter(model, tokenizer, settings=settings, lengths=counts)
 
 
 def _stretched(value: Tensor, length: int) -> Tensor:
