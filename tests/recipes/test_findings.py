@@ -29,6 +29,14 @@ def test_one_seed_is_a_sign() -> None:
     assert found["BLEU, hard-enum − soft"][1:] == ["-", "0", "not run"]
 
 
+def test_two_seeds_that_agree_are_a_sign() -> None:
+    values = {"soft": [40.0, 40.2], "marginal": [40.5, 41.9], "bayesian-wc": [39.0, 39.9], "hard-enum": [39.0, 40.4]}
+    found = verdicts("nmt_multi30k", results_of(values, "bleu"))
+    assert found["BLEU, marginal − soft"][-1] == "same sign" and found["BLEU, marginal − soft"][-2] == "2"
+    assert found["BLEU, bayesian-wc − soft"][-1] == "other sign"
+    assert found["BLEU, hard-enum − soft"][-1] == "no difference seen"
+
+
 @pytest.mark.parametrize(
     ("values", "verdict"),
     [

@@ -71,7 +71,9 @@ def test_holm_never_falls_and_is_at_most_one() -> None:
         ([6.0, 6.1, 6.2], [5.0, 5.11, 5.19], "holds"),
         ([5.0, 5.11, 5.19], [6.0, 6.1, 6.2], "fails"),
         ([6.0, 6.5, 5.5], [5.9, 5.6, 6.3], "no difference seen"),
-        ([6.0, 6.1], [5.0, 5.5], "no difference seen"),  # four standard errors, but two seeds
+        ([6.0, 6.1], [5.0, 5.5], "sign as claimed (two seeds)"),  # four standard errors are not significant
+        ([5.0, 5.5], [6.0, 6.1], "opposite sign (two seeds)"),
+        ([6.0, 6.1], [5.0, 6.2], "no difference seen"),  # one of each
         ([6.0], [5.0], "sign as claimed (one seed)"),
         ([5.0], [6.0], "opposite sign (one seed)"),
         ([5.0, 7.0, 9.0], [6.0], "opposite sign (one seed)"),  # of the seed that both have

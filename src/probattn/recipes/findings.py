@@ -1,9 +1,9 @@
 """The four papers' claims in one table: what each says, what our results say, and with how many seeds.
 
 A claim is a difference between two rows of one comparison. With two seeds or more it is paired by seed and tested; with
-one it is only a sign. A verdict is at the 5% level, adjusted (Holm) for the rows of the same comparison and metric. A
-claim that a row is hardly worse has a margin: it holds where the whole 95% confidence interval is above that limit.
-Claims whose rows have not been run are listed as such.
+one, or with two that agree and are not significant, it is only a sign. A verdict is at the 5% level, adjusted (Holm)
+for the rows of the same comparison and metric. A claim that a row is hardly worse has a margin: it holds where the
+whole 95% confidence interval is above that limit. Claims whose rows have not been run are listed as such.
 """
 
 from collections.abc import Mapping, Sequence
@@ -188,9 +188,12 @@ def _verdict(claim: Claim, tested: PairedDifference, p_value: float) -> str:
         if abs(above) <= claim.scale * tested.half_width:
             return "undecided"
         return "holds" if above > 0.0 else "does not hold"
-    if not p_value < LEVEL:
-        return "no difference seen"
-    return "holds" if (tested.mean > 0.0) == (claim.published > 0.0) else "the other way round"
+    is_same = (tested.mean > 0.0) == (claim.published > 0.0)
+    if p_value < LEVEL:
+        return "holds" if is_same else "the other way round"
+    if tested.is_sign_of_two:
+        return "same sign" if is_same else "other sign"
+    return "no difference seen"
 
 
 def _sign(claim: Claim, results: Sequence[RowResult]) -> tuple[str, str, str]:

@@ -26,7 +26,7 @@ LEVEL = 0.05
 _ROUNDING, _NOTHING = 1e-9, 1e-12
 VERDICT_RULE = (
     "Differences are paired by seed; a claim holds or fails at the 5% level of a t-test, adjusted (Holm) for the "
-    "claims on one metric. One seed shows a sign and no more."
+    "claims on one metric. One seed, or two that agree and are not significant, show a sign and no more."
 )
 
 
@@ -52,6 +52,11 @@ class PairedDifference:
         """Of the 95% confidence interval."""
         stats = import_for_eval("scipy.stats")
         return float(stats.t.ppf(0.975, self.count - 1)) * self.standard_error
+
+    @property
+    def is_sign_of_two(self) -> bool:
+        """Whether there are two seeds which differ to the same side: a sign that a test of two can hardly confirm."""
+        return self.count == 2 and abs(self.mean) > self.standard_error  # the error is half of what parts the two
 
     def text(self, digits: int = 2, scale: float = 1.0) -> str:
         """E.g. "+0.21 ± 0.10 (p = 0.04)"."""
@@ -81,7 +86,8 @@ class Below:
 def verdicts(results: Sequence[RowResult], metric: str, claims: Sequence[Below]) -> dict[Below, str]:
     """What becomes of claims on one metric; those whose rows were not run are left out.
 
-    "holds", "fails" or "no difference seen" where two seeds or more are shared, else whether the sign is as claimed.
+    "holds", "fails" or "no difference seen" where two seeds or more are shared; whether the sign is as claimed where it
+    is one seed, or two that agree and are not significant.
     """
     tested: dict[Below, PairedDifference] = {}
     found: dict[Below, str] = {}
@@ -99,9 +105,17 @@ def verdicts(results: Sequence[RowResult], metric: str, claims: Sequence[Below])
     names = {str(place): claim for place, claim in enumerate(tested)}
     adjusted = holm({name: tested[claim].p_value for name, claim in names.items() if claim.margin == 0.0})
     for name, claim in names.items():
-        is_seen = adjusted.get(name, tested[claim].p_value) < LEVEL
-        found[claim] = ("holds" if tested[claim].mean < 0.0 else "fails") if is_seen else "no difference seen"
+        found[claim] = _word(tested[claim], adjusted.get(name, tested[claim].p_value), has_margin=claim.margin > 0.0)
     return {claim: found[claim] for claim in claims if claim in found}
+
+
+def _word(tested: PairedDifference, p_value: float, *, has_margin: bool) -> str:
+    """The verdict on the claim that a difference is below zero."""
+    if p_value < LEVEL:
+        return "holds" if tested.mean < 0.0 else "fails"
+    if tested.is_sign_of_two and not has_margin:
+        return f"{'sign as claimed' if tested.mean < 0.0 else 'opposite sign'} (two seeds)"
+    return "no difference seen"
 
 
 def shared_means(results: Sequence[RowResult], metric: str, row: str, other: str) -> tuple[float, float]:
