@@ -16,10 +16,10 @@ from torch.distributions import Normal
 import probattn
 from probattn import cli
 from probattn.cli import augment as augment_command
-from probattn.core import Constant, Cyclical, Elbo, ImportanceWeighted, Linear, Pathwise
+from probattn.core import Constant, Cyclical, Elbo, ImportanceWeighted, Linear, Pathwise, WithoutPrior
 from probattn.data.bpe import EOS
 from probattn.distributions import DiagonalGaussian
-from probattn.nn import AutoregressiveGaussian, Codebook, Unquantised
+from probattn.nn import AutoregressiveGaussian, CausalConvolutions, Codebook, Unquantised
 from probattn.recipes.generation_search import Generated
 from probattn.recipes.recipe import Run
 from probattn.recipes.text_codes import sentence_bound
@@ -103,27 +103,22 @@ def test_texts_have_at_most_the_words_that_were_asked_for(row: str) -> None:
         assert {len(one.text.split()) for one in writer.sample(4, length=length)} == {length}
 
 
-def test_generated_lines_have_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Empty texts are drawn again, blank lines of the corpus are left out."""
+def test_blank_lines_of_a_corpus_are_left_out_and_words_are_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     corpus, more = tmp_path / "c.txt", tmp_path / "more.txt"
     corpus.write_text("a dog .\n\na cat .\n")
-    calls: list[int] = []
 
-    class Silent:
+    class Fake:
         settings = SimpleNamespace(corpus=CorpusSettings(), latent=LatentSettings("sentence"))
 
         def samples(self, count: int, law: Law, *, seed: int) -> Iterator[list[Generated]]:
             assert law.word_temperature == 1.0  # samples of the model
-            calls.append(seed)
-            yield [Generated("" if number == 0 and len(calls) < 3 else "text", -1.0, True) for number in range(count)]
+            yield [Generated("text", -1.0, True)] * count
 
-    monkeypatch.setattr(augment_command, "open_model", lambda *_: Silent())
+    monkeypatch.setattr(augment_command, "open_model", lambda *_: Fake())
     cli.main(["augment", str(corpus), "--times", "2", "--model", "m", "--output", str(more)])
     assert more.read_text().split("\n") == ["a dog .", "a cat .", *["text"] * 4, ""]
-    assert len(set(calls)) == 3
-    monkeypatch.setattr(Silent, "samples", lambda self, count, law, **_: [[Generated("", -1.0, True)] * count])
-    with pytest.raises(SystemExit, match="train the model for longer"):
-        cli.main(["augment", str(corpus), "--times", "2", "--model", "m", "--output", str(more)])
 
 
 @pytest.mark.parametrize(("row", "positions"), [("vae", 1), ("davam-short", None), ("davam-128", 0)])
@@ -274,6 +269,47 @@ def test_a_stage_of_the_prior_alone_reads_no_words_and_has_the_same_gradient(mon
     (found,) = torch.autograd.grad(output.loss, prior, retain_graph=True)
     (whole,) = torch.autograd.grad(Elbo()(with_words).loss.sum() / len(batch), prior)
     assert found.abs().sum() > 0 and torch.allclose(found, whole, rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize("row", ["davam-128", "davam-joint"])
+def test_a_prior_whose_kl_has_no_weight_is_not_computed_and_nothing_else_changes(
+    row: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+    forward = CausalConvolutions.forward
+    monkeypatch.setattr(CausalConvolutions, "forward", lambda self, x: calls.append(1) or forward(self, x))
+
+    def trained(number: int) -> tuple[dict[str, torch.Tensor], set[str]]:
+        task = task_of(row, **{"latent.num_codes": 16})
+        stage, batch = engine_stages(task.settings)[number], task.batches(0)[0]
+        optimiser = torch.optim.Adam(set_trainable(task.model, stage).values())
+        torch.manual_seed(0)
+        task.model.train()
+        for update in range(3):
+            output = task.step(batch, stage, update)
+            output.loss.backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
+            optimiser.zero_grad()
+            task.after_update(batch, output)
+        return task.model.state_dict(), set(output.logs)
+
+    for number in range(2 if row == "davam-128" else 1):
+        calls.clear()
+        monkeypatch.setattr(WithoutPrior, "needs_prior", False)
+        found, logs = trained(number)
+        assert not calls and "kl_latent" not in logs and "reconstruction" in logs
+        monkeypatch.setattr(WithoutPrior, "needs_prior", True)
+        whole, _ = trained(number)
+        assert calls and all(torch.equal(found[name], whole[name]) for name in whole)
+    trained(2 if row == "davam-128" else 1)
+    assert len(calls) > 3  # the prior's own stage
+
+
+def test_codes_of_a_sentence_are_not_put_elsewhere_all_the_time() -> None:
+    """Codes that are chosen as often as all others must not count as dead."""
+    for scale in ("ptb", "captions", "yahoo"):
+        settings, _ = RECIPE.load(RECIPE.configs("davam-q", scale), {})
+        assert 0.0 < settings.latent.revive_below < 0.1 * settings.batch_size / settings.latent.num_codes
 
 
 def test_a_stage_of_the_prior_alone_fits_the_codes_that_the_posterior_has() -> None:

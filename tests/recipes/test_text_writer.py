@@ -80,7 +80,7 @@ def first_words(writer: TextWriter, read: ReadText) -> torch.Tensor:
     stepper: Any = MemoryVaeStepper if writer.settings.latent.scope == "memory" else SentenceVaeStepper  # type: ignore[union-attr]
     made = stepper(writer.model)
     log_probs, _ = made.step(made.start(read, {}), torch.full((len(read.mask),), BOS))
-    log_probs[:, [PAD, BOS, UNK]] = -torch.inf
+    log_probs[:, [PAD, BOS, EOS, UNK]] = -torch.inf
     return log_probs[0].softmax(dim=-1)
 
 
@@ -98,9 +98,9 @@ def test_words_are_drawn_as_the_model_has_them(row: str) -> None:
     def distance(word_temperature: float) -> float:
         """Standard deviations by which Pearson's chi-square of the first words is too large."""
         drawn = writer.sample(count, length=3, temperature=0.0, word_temperature=word_temperature)
-        first = [one.text.split()[0] for one in drawn if one.text]
+        first = [one.text.split()[0] for one in drawn]
         found = torch.bincount(torch.tensor([names[word] for word in first]), minlength=len(expected))
-        usual = (count * expected >= 5.0) & (torch.arange(len(expected)) != EOS)  # an empty text has no first word
+        usual = count * expected >= 5.0
         wanted = count * expected[usual]
         assert len(wanted) > 5
         excess = ((found[usual] - wanted).square() / wanted).sum() - len(wanted)
@@ -108,6 +108,29 @@ def test_words_are_drawn_as_the_model_has_them(row: str) -> None:
 
     assert abs(distance(1.0)) < 4.0 < 10.0 < distance(2.0)
     assert len({one.text for one in writer.sample(50, length=3, temperature=0.0)}) == 1  # the most probable words
+
+
+@pytest.mark.parametrize("row", ["lstm-lm", "vae", "davam-128"])
+def test_every_sentence_has_a_word(row: str) -> None:
+    """As every training sentence, even where the end is the most probable beginning."""
+    writer = writer_of(row)
+    with torch.no_grad():
+        writer.model.readout.bias[EOS] = 50.0
+    for words in (0.0, 1.0):
+        drawn = writer.sample(30, word_temperature=words) + writer.sample(3, length=1, word_temperature=words)
+        assert {len(one.text.split()) for one in drawn} == {1}
+    if row != "lstm-lm":
+        assert len(writer.reconstruct(["the man sleeps ."])[0].split()) == 1
+
+
+def test_the_unknown_word_is_written_on_request_only() -> None:
+    writer = writer_of("vae")
+    with torch.no_grad():
+        writer.model.readout.bias[UNK] = 50.0
+    for asked in (False, True):
+        (drawn,) = writer.samples(4, Law(word_temperature=1.0, has_unknown=asked), length=3)
+        found = [writer.tokenizer.encode(one.text).count(UNK) for one in drawn]  # encoded again it is the same
+        assert (min(found) == max(found) == 3) if asked else found == [0] * 4
 
 
 def test_chance_in_the_words_can_be_switched_on_and_off() -> None:

@@ -32,7 +32,6 @@ here keeps upper and lower case (--set corpus.lowercase=true: all is lower-cased
 
 
 _ROW = "davam-128"
-_MOST_ROUNDS, _NEXT_SEED = 20, 1_000_003  # of drawing texts again that have no word
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
@@ -78,23 +77,12 @@ def _run(arguments: Namespace) -> None:
 
 
 def _drawn(writer: TextWriter, count: int, arguments: Namespace) -> Iterator[list[str]]:
-    """Generated lines, some at a time; texts without a word are drawn again.
-
-    Raises:
-        ValueError: If the model writes hardly anything else.
-    """
+    """Generated lines, some at a time."""
     asked, latent = arguments.word_temperature, writer.settings.latent
     words = 1.0 if asked is None and not draws_words(latent) else asked
     law = Law(arguments.temperature, arguments.top_p, words)
-    found = 0
-    for again in range(_MOST_ROUNDS):
-        for drawn in writer.samples(count - found, law, seed=arguments.seed + again * _NEXT_SEED):
-            texts = [one.text for one in drawn if one.text.strip()]
-            found += len(texts)
-            yield texts
-        if found == count:
-            return
-    raise ValueError(f"of {_MOST_ROUNDS} times {count} texts {found} have a word: train the model for longer")
+    for drawn in writer.samples(count, law, seed=arguments.seed):
+        yield [one.text for one in drawn]
 
 
 def _train(arguments: Namespace, lines: Sequence[str]) -> TextWriter:

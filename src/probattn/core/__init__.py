@@ -3,7 +3,7 @@
 from probattn.core.baselines import Baseline, LeaveOneOut, NoBaseline, RunningMean, SoftAttention
 from probattn.core.bounds import Bound, Elbo, ImportanceWeighted, Marginal, WakeSleep
 from probattn.core.checks import content_checks
-from probattn.core.estimators import Enumerate, Estimator, Mean, Pathwise, ScoreFunction, TopKAndSample
+from probattn.core.estimators import Enumerate, Estimator, Mean, Pathwise, ScoreFunction, TopKAndSample, WithoutPrior
 from probattn.core.free_bits import FreeBits
 from probattn.core.noise import fold_seed, fresh_seed
 from probattn.core.protocols import DiscreteDistribution, LatentDistribution
@@ -47,6 +47,7 @@ __all__ = [
     "TopKAndSample",
     "Unit",
     "WakeSleep",
+    "WithoutPrior",
     "content_checks",
     "fold_seed",
     "fresh_seed",

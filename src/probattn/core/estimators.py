@@ -7,6 +7,7 @@
 | `ScoreFunction` | K samples, one-hot | score function with a baseline, unbiased |
 | `Enumerate` | all positions, or the K most probable | through the weights, exact (K-max: biased) |
 | `TopKAndSample` | the K most probable and one sample of the rest | both, unbiased |
+| `WithoutPrior` | those of another estimator | that of the other one; the site has no KL |
 
 An estimator looks at capabilities (`has_rsample`, `has_enumerate_support`), never at classes.
 """
@@ -14,7 +15,7 @@ An estimator looks at capabilities (`has_rsample`, `has_enumerate_support`), nev
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Literal, cast
+from typing import ClassVar, Literal, cast
 
 import torch
 from torch import Tensor
@@ -24,11 +25,17 @@ from probattn.core.baselines import Baseline, SoftAttention
 from probattn.core.protocols import DiscreteDistribution, LatentDistribution
 from probattn.core.records import Draw
 
-__all__ = ["Enumerate", "Estimator", "Mean", "Pathwise", "ScoreFunction", "TopKAndSample"]
+__all__ = ["Enumerate", "Estimator", "Mean", "Pathwise", "ScoreFunction", "TopKAndSample", "WithoutPrior"]
 
 
 class Estimator(ABC):
-    """Turns a posterior into weighted particles."""
+    """Turns a posterior into weighted particles.
+
+    Attributes:
+        needs_prior: False: the site leaves its prior alone, so that its KL is zero, unless the posterior is the prior.
+    """
+
+    needs_prior: ClassVar[bool] = True
 
     @abstractmethod
     def __call__(self, posterior: LatentDistribution, prior: LatentDistribution | None, seed: Tensor) -> Draw:
@@ -223,6 +230,24 @@ class TopKAndSample(Estimator):
             score=torch.cat([torch.zeros_like(log_posterior[:-1]), score.unsqueeze(0)]),
             baseline_mixing=mixing,
         )
+
+
+@dataclass(frozen=True)
+class WithoutPrior(Estimator):
+    """The particles of another estimator, and no prior: for training with a KL whose weight is zero.
+
+    A prior may be a network of its own, which would be computed for nothing.
+
+    Attributes:
+        inner: The other estimator.
+    """
+
+    inner: Estimator
+    needs_prior: ClassVar[bool] = False
+
+    def __call__(self, posterior: LatentDistribution, prior: LatentDistribution | None, seed: Tensor) -> Draw:
+        """See `Estimator`."""
+        return self.inner(posterior, prior, seed)
 
 
 def _log_prob_enumerated(discrete: DiscreteDistribution, index: Tensor) -> Tensor:

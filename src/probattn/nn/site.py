@@ -123,11 +123,12 @@ class Site(nn.Module):
             return Replay(prior, prior, estimator(latent, latent, seed))
         posterior = self._conditional(self.posterior, given)
         q = cast(LatentDistribution, posterior)
-        if self.prior is not None and "value" in self.prior.needs:  # posterior, then draw, then prior
+        own = self.prior if estimator.needs_prior else None
+        if own is not None and "value" in own.needs:  # posterior, then draw, then prior
             draw = estimator(q, None, seed)
             prior = self._prior_of_value(given, draw)
             return Replay(posterior, prior, _with_log_prior(draw, posterior, prior))
-        p: Distribution | None = None if self.prior is None else self.prior(given)
+        p: Distribution | None = None if own is None else own(given)
         return Replay(posterior, p, estimator(q, cast("LatentDistribution | None", p), seed))
 
     def expected(self, given: Given) -> Tensor:

@@ -39,11 +39,13 @@ class Law:
         temperature: Of codes; Gaussian latents are scaled by it.
         top_p: Of codes, and of words that are drawn.
         word_temperature: Of words given the latents; 0 for the most probable ones, None for what the row has by itself.
+        has_unknown: Whether the unknown word may come, as it does in training text; no reader wants to see it.
     """
 
     temperature: float = 1.0
     top_p: float = 1.0
     word_temperature: float | None = None
+    has_unknown: bool = False
 
     def of_words(self, latent: LatentSettings | None) -> float:
         """The temperature that words have; 0 for the most probable ones.

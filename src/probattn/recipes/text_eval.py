@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from probattn.core import Elbo, Estimator, Evaluation, ImportanceWeighted, Mean, Pathwise
+from probattn.core import Elbo, Estimator, Evaluation, ImportanceWeighted, Mean, Pathwise, WithoutPrior
 from probattn.data.text import EncodedSentences, TextBatch
 from probattn.distributions import DiagonalGaussian
 from probattn.metrics import (
@@ -176,7 +176,7 @@ def codes_used(model: TextModel, text: EncodedSentences, book: Codebook) -> int:
     used = torch.zeros(len(book.codes), dtype=torch.bool)
     for batch in batches_of(text):
         moved = batch.to(model.device)
-        read = model.encode(moved.words, moved.words_mask, {SITE: Mean()})
+        read = model.encode(moved.words, moved.words_mask, {SITE: WithoutPrior(Mean())})
         if read.encoding is not None:
             used[torch.cdist(read.encoding[read.mask], book.codes).argmin(dim=-1).cpu()] = True
     return int(used.sum())

@@ -10,7 +10,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from probattn.core import Bound, Elbo, Evaluation, Mean, Pathwise, fold_seed
+from probattn.core import Bound, Constant, Elbo, Estimator, Evaluation, Mean, Pathwise, WithoutPrior, fold_seed
 from probattn.data.buckets import TokenBuckets
 from probattn.data.text import TextBatch
 from probattn.metrics import active_units, davam_ppl, elbo_ppl, latent_mutual_information
@@ -88,14 +88,18 @@ class TextTask:
         is_decoded = self._trains_likelihood()
         if not is_decoded:  # eq. 9 fits the codes of the posterior; dropout of words would change most of them
             self.model.dropout.eval()
-        read = self.model.encode(text.words, text.words_mask, stage.estimators)
+        is_free = self._is_free(stage)
+        estimators: Mapping[str, Estimator] = stage.estimators
+        if is_free:
+            estimators = {SITE: WithoutPrior(stage.estimators[SITE])}
+        read = self.model.encode(text.words, text.words_mask, estimators)
         bound: Bound = Elbo() if stage.bound is None else stage.bound
         evaluation = decoded(self.model, read, text) if is_decoded else undecoded(read, text)
         terms = bound(evaluation, stage.weights_at(update))
         sentences, tokens = len(batch), int(text.target_mask.sum())
         logs: dict[str, tuple[Tensor | float, float]] = {
             "tokens": (float(tokens), 1.0),
-            **{f"kl_{name}": (float(value.sum()), sentences) for name, value in terms.kl.items()},
+            **{f"kl_{name}": (float(value.sum()), sentences) for name, value in terms.kl.items() if not is_free},
         }
         if is_decoded:
             total = float(terms.log_lik.sum())
@@ -171,6 +175,11 @@ class TextTask:
         named = self.model.named_parameters()
         return any(one.requires_grad for name, one in named if not name.startswith("latent.site.prior."))
 
+    def _is_free(self, stage: Stage) -> bool:
+        """Whether the KL has no weight in a stage, and would cost a pass of the prior's network."""
+        latent = self.settings.latent
+        return latent is not None and latent.prior == "autoregressive" and stage.weights[SITE] == Constant(0.0)
+
     def _prepare(self, stage: Stage) -> None:
         """Before the first step of a stage: draw weights anew that it resets, and start the codebook.
 
@@ -197,7 +206,7 @@ class TextTask:
         self.model.dropout.eval()
         for rows in self.batches(0):
             text = self.corpus.encoded["train"].batch(rows).to(self.model.device)
-            read = self.model.encode(text.words, text.words_mask, {SITE: Mean()})
+            read = self.model.encode(text.words, text.words_mask, {SITE: WithoutPrior(Mean())})
             if read.encoding is None:
                 raise ValueError("this network has no encoder")
             found.append(read.encoding[read.mask])

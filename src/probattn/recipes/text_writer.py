@@ -164,6 +164,7 @@ class TextWriter:
                 at_most=None if is_memory else length,
                 temperature=law.of_words(latent),
                 top_p=law.top_p,
+                has_unknown=law.has_unknown,
                 seed=word_seed(own, seed if start == 0 else None, has_latent=latent is not None),
             )
 
@@ -205,9 +206,12 @@ class TextWriter:
         at_most: int | None = None,
         temperature: float = 0.0,
         top_p: float = 1.0,
+        has_unknown: bool = False,
         seed: int = 0,
     ) -> list[Generated]:
-        constraints = Constraints(bos=BOS, eos=EOS, max_length=longest, forbidden=(PAD, BOS, UNK))
+        forbidden = (PAD, BOS) if has_unknown else (PAD, BOS, UNK)
+        # no training sentence is without a word
+        constraints = Constraints(bos=BOS, eos=EOS, max_length=longest, min_length=1, forbidden=forbidden)
         stepper: Stepper[ReadText, Any] = (
             MemoryVaeStepper(self.model) if isinstance(self.model, MemoryVae) else SentenceVaeStepper(self.model)
         )
