@@ -14,9 +14,12 @@ from probattn.recipes.text_augmentation import Study
 from probattn.recipes.text_augmentation_tables import augmentation_table, duels, verdicts
 from probattn.recipes.text_cells import find_cell, fingerprint, store_cell
 from probattn.recipes.text_claims import claims, sensitivity_claims
+from probattn.recipes.text_drawing import Law
 from probattn.recipes.text_pages import _dynamics_panels, augmentation_page, comparison_page, sensitivity_page
 from probattn.recipes.text_published import PUBLISHED
 from probattn.recipes.text_report import model_table, scratch_table, with_position_kl
+from probattn.recipes.text_sensitivity import Axis
+from probattn.recipes.text_writer import TextWriter
 
 pytest.importorskip("matplotlib")
 
@@ -57,6 +60,22 @@ def test_sensitivity_trains_each_value_once(tmp_path: Path, capsys: pytest.Captu
     assert list(plots) == ["text_sensitivity"] and "| K       |     8 |" in page and "No curves" in page
 
 
+def test_two_processes_share_the_values_and_the_own_one_is_trained_once(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = {"codes": Axis("K", (8, 512), 512), "width": Axis("code dimension", (4, 32), 32)}
+    monkeypatch.setattr(text_sensitivity, "AXES", few)
+    folders = {"output": tmp_path / "out", "work": tmp_path / "work"}
+    tiny = {**TINY, "updates": 3}
+    text_sensitivity.main("generated", **folders, axes=["codes", "width"], overrides=tiny, workers=2, seeds=[1])
+    names = {path.stem for path in (tmp_path / "out" / "generated").glob("*.json")}
+    assert names == {"own-seed1", "codes-8-seed1", "width-4-seed1"}
+    assert capfd.readouterr().out.count("own-seed1: Rec") == 1
+    wrong = {**tiny, "network.hidden_dim": -1}
+    with pytest.raises(RuntimeError, match="2 of 2 cells failed; the same command runs them again"):
+        text_sensitivity.main("generated", **folders, axes=["codes"], values=[4, 8], overrides=wrong, workers=2)
+
+
 def test_commitment_is_changed_in_the_stage_of_the_codes_alone() -> None:
     for value, start in ((0.05, 0.05), (20.0, 0.1)):
         stages = json.loads(text_sensitivity.changes("ptb", "beta", value)["stages"])
@@ -82,7 +101,17 @@ def test_augmentation_trains_each_cell_once(tmp_path: Path, monkeypatch: pytest.
     )
     monkeypatch.setitem(text_augmentation.STUDIES, "generated", tiny)  # type: ignore[arg-type]
     folders = {"output": tmp_path / "out", "work": tmp_path / "work"}
+    laws: list[Law] = []
+    samples = TextWriter.samples
+
+    def spy(self: TextWriter, count: int, law: Law, **more: Any) -> Any:
+        laws.append(law)
+        return samples(self, count, law, **more)
+
+    monkeypatch.setattr(TextWriter, "samples", spy)
     text_augmentation.main("generated", **folders)
+    # three generators, once each; as the real text they may have the unknown word
+    assert [(law.word_temperature, law.has_unknown) for law in laws] == [(1.0, True)] * 3
     folder = tmp_path / "out" / "generated"
     records = {path.name: json.loads(path.read_text()) for path in folder.glob("*.json")}
     assert len(records) == 1 + 4 * 2
@@ -125,6 +154,15 @@ def test_verdicts_choose_on_validation_and_pair_by_seed() -> None:
     assert {row[1]: row[-1] for row in verdicts(few)[1]} == {"two": "no difference seen", "three": "no difference seen"}
     header, lines = augmentation_table(records)
     assert header[3:5] == ["x 1", "x 2"] and lines[0][:5] == ["1,000", "bad", "101.0 ± 1.0", "111.0 ± 1.0", "-"]
+
+
+def test_verdicts_of_a_table_are_adjusted_for_their_number() -> None:
+    records = [cell("none", 0.0, seed, 100.0, 100.0) for seed in range(3)]
+    records += [cell("fair", 1.0, seed, (89.0, 91.0, 93.0)[seed], 90.0) for seed in range(3)]  # p = 0.016
+    assert [row[-1] for row in verdicts(records)[1]] == ["helps"]
+    for number in range(3):
+        records += [cell(f"vain-{number}", 1.0, seed, (99.0, 101.0, 100.5)[seed], 90.0) for seed in range(3)]
+    assert {row[-1] for row in verdicts(records)[1]} == {"no difference seen"}
 
 
 def test_generators_with_codes_meet_the_language_model() -> None:
@@ -253,6 +291,12 @@ def test_sensitivity_has_verdicts_where_an_axis_was_run() -> None:
     assert found["4(b)"] == "does not hold" and found["4(c)"] == "holds"
     found = {row[0][:4]: row[-1] for row in sensitivity_claims([own, setting("beta", 0.1, 85.0)])[1]}
     assert found == {"4(b)": "holds"}
+
+
+def test_values_of_a_setting_are_compared_over_the_seeds_that_all_have() -> None:
+    further = {**setting("own", 512, 90.0), "seed": 1}  # a second seed of the number of codes alone
+    found = sensitivity_claims([setting("own", 512, 80.0), further, setting("beta", 0.1, 82.0)])[1]
+    assert found == [["4(b): Rec lowest at beta_max = 5", "0.1: 82.0, 5: 80.0", "holds"]]
 
 
 def test_dynamics_part_gaussians_from_codes() -> None:

@@ -1,7 +1,7 @@
 """Generated text as training text for a language model of a small corpus (DAVAM, Sec. IV-C.3 and Fig. 3).
 
     python -m probattn.recipes.text_augmentation --scale generated --output runs/augmentation
-    PROBATTN_DATA=... python -m probattn.recipes.text_augmentation --scale captions --seeds '[0, 1, 2]'
+    PROBATTN_DATA=... python -m probattn.recipes.text_augmentation --scale captions --seeds '[0, 1, 2]' --workers 2
 
 A language model is trained on a small corpus, alone or with 0.5 to 4 times as many generated sentences, and judged by
 its perplexity on held-out captions. Generators: `davam-small` and `lstm-small` saw only the small corpus; `davam-all`
@@ -18,18 +18,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
 from jsonargparse import auto_cli
 
 from probattn.data.text import EncodedSentences
-from probattn.kernels.native import settle
 from probattn.metrics import exact_ppl
 from probattn.recipes.recipe import Run
 from probattn.recipes.report import as_markdown
 from probattn.recipes.storage import write_atomically
 from probattn.recipes.text_augmentation_tables import augmentation_table
-from probattn.recipes.text_cells import find_cell, fingerprint, read_cells, store_cell, train_on
+from probattn.recipes.text_cells import find_cell, fingerprint, read_cells, run_cells, store_cell, train_on
 from probattn.recipes.text_data import TextCorpus, load_corpus
+from probattn.recipes.text_drawing import Law
 from probattn.recipes.text_eval import tally
 from probattn.recipes.text_vae import RECIPE
 
@@ -89,6 +88,7 @@ def main(
     sizes: Sequence[int] | None = None,
     generators: Sequence[Generator] = GENERATORS,
     seeds: Sequence[int] = (0,),
+    workers: int = 1,
 ) -> None:
     """Train what is not there yet, and print the table.
 
@@ -99,21 +99,23 @@ def main(
         sizes: Some of the study's small corpora; all by default.
         generators: Some of davam-small, davam-all, lstm-small, real.
         seeds: Of weights and noise; the small corpora are the same.
+        workers: Processes, one thread and one generator or cell each.
     """
     if scale not in STUDIES:
         raise SystemExit(f"there are the scales {list(STUDIES)}, got '{scale}'")
     study = STUDIES[scale]
     if sizes is not None and not set(sizes) <= set(study.sizes):
         raise SystemExit(f"the study of {scale} has the sizes {list(study.sizes)}, got {list(sizes)}")
-    torch.set_num_threads(1)
-    settle()
+    added: list[tuple[Generator | None, float]] = [(None, 0.0)]
+    added += [(generator, times) for generator in generators for times in study.times]
+    cells = [(size, *pair) for size in (study.sizes if sizes is None else sizes) for pair in added]
     for seed in seeds:
         bench = Bench(scale, study, work=work / scale, seed=seed)
-        for size in study.sizes if sizes is None else sizes:
-            bench.judge(size, None, 0.0, output / scale)
-            for generator in generators:
-                for times in study.times:
-                    bench.judge(size, generator, times, output / scale)
+        missing = [cell for cell in cells if find_cell(*bench.place(*cell, output / scale)) is None]
+        # generators first, each once: several cells share it; in this order the longest come first
+        trained = sorted({(one, 0 if one == "davam-all" else size) for size, one, _ in missing if one in _ROWS})
+        for jobs in ([(size, one, None) for one, size in trained], missing):
+            run_cells(_work, [(scale, work / scale, output / scale, seed, *job) for job in jobs], workers=workers)
     print(as_markdown(*augmentation_table(read_cells(output / scale))))
 
 
@@ -133,16 +135,18 @@ class Bench:
         settings, _ = RECIPE.load(RECIPE.configs("lstm-lm", self.scale), own)
         return load_corpus(settings.corpus)
 
-    def judge(self, size: int, generator: Generator | None, times: float, folder: Path) -> None:
-        """Train a language model on a small corpus and generated text, unless its file is there."""
+    def place(self, size: int, generator: Generator | None, times: float, folder: Path) -> tuple[Path, str]:
+        """The file of a cell, and the fingerprint that it has."""
         name = f"{size}-{generator or 'none'}-{times:g}-seed{self.seed}"
-        path = folder / f"{name}.json"
         mark = fingerprint(asdict(self.study), self.scale, name, self.whole.digest, *self._plain(generator))
-        if find_cell(path, mark) is not None:
-            return
+        return folder / f"{name}.json", mark
+
+    def judge(self, size: int, generator: Generator | None, times: float, folder: Path) -> None:
+        """Train a language model on a small corpus and generated text."""
+        path, mark = self.place(size, generator, times, folder)
         added = self._added(size, generator, round(times * size)) if generator is not None else ()
         corpus = self._corpus((*self.whole.texts["train"][:size], *added))
-        run = self._run("lstm-lm", self.work / f"{name}-{mark[:8]}", self.study.updates)
+        run = self._run("lstm-lm", self.work / f"{path.stem}-{mark[:8]}", self.study.updates)
         writer, result = train_on(corpus, run)
         found = tally(writer.model, corpus.encoded["test"])
         record = {
@@ -163,12 +167,16 @@ class Bench:
             "examples": list(added[:5]),
         }
         store_cell(path, mark, record)
-        print(f"{name}: test perplexity {record['test_ppl']:.2f}")
+        print(f"{path.stem}: test perplexity {record['test_ppl']:.2f}")
 
     def _added(self, size: int, generator: Generator, count: int) -> tuple[str, ...]:
         """Further sentences: those of fewer times are the first of those of more."""
         if generator == "real":
             return self.whole.texts["train"][size : size + count]
+        return self.generated(size, generator)[:count]
+
+    def generated(self, size: int, generator: Generator) -> tuple[str, ...]:
+        """All sentences of a generator, which is trained unless they are there; `davam-all` has no size."""
         most = round(max(self.study.times) * max(self.study.sizes if generator == "davam-all" else (size,)))
         name = f"{generator}-{'all' if generator == 'davam-all' else size}-seed{self.seed}"
         mark = fingerprint(asdict(self.study), self.whole.digest, *self._plain(generator))[:8]
@@ -179,14 +187,14 @@ class Bench:
                 generator, self.study.updates
             )
             writer, _ = train_on(self._corpus(seen), self._run(_ROWS[generator], path.with_suffix(""), updates))
-            texts = [
-                one.text for one in writer.sample(most, word_temperature=self.study.word_temperature, seed=self.seed)
-            ]
+            # without the unknown word, every further generated sentence would make the judged model expect it less
+            law = Law(word_temperature=self.study.word_temperature, has_unknown=True)
+            texts = [one.text for block in writer.samples(most, law, seed=self.seed) for one in block]
             write_atomically(path, "\n".join(texts) + "\n")
         lines = path.read_text(encoding="utf-8").split("\n")[:-1]
         if len(lines) != most:
             raise ValueError(f"{path} has {len(lines)} lines where {most} were generated; remove it, and run again")
-        return tuple(line for line in lines[:count] if line.split())
+        return tuple(lines)
 
     def _corpus(self, train: Sequence[str]) -> TextCorpus:
         """The same words and held-out text with other training text."""
@@ -222,6 +230,17 @@ def _share_new(texts: Sequence[str], known: Sequence[str], *, is_inside: bool = 
     have = set(known)
     inside = sum(text in have for text in texts) / max(1, len(texts))
     return inside if is_inside else 1.0 - inside
+
+
+def _work(
+    scale: str, work: Path, output: Path, seed: int, size: int, generator: Generator | None, times: float | None
+) -> None:
+    """One cell, or a generator alone, for which `times` is None."""
+    bench = Bench(scale, STUDIES[scale], work=work, seed=seed)
+    if times is not None:
+        bench.judge(size, generator, times, output)
+    elif generator is not None:
+        bench.generated(size, generator)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from probattn.recipes.paired import LEVEL, difference_of
+from probattn.recipes.paired import LEVEL, difference_of, holm
 from probattn.viz.panel_plots import Panel, panel_plot
 
 __all__ = ["augmentation_plot", "augmentation_table", "duels", "verdicts"]
@@ -35,30 +35,31 @@ def augmentation_table(records: Sequence[Record]) -> Table:
 def verdicts(records: Sequence[Record]) -> Table:
     """The best number of times of every generator, chosen on validation, against no augmentation."""
     header = ["corpus", "generator", "times", "test perplexity", "change", "standard error", "verdict"]
-    rows = []
+    rows, tested = [], []
     for size in _sizes(records):
         alone = {one["seed"]: one["test_ppl"] for one in records if one["size"] == size and one["generator"] == NONE}
         for generator in _generators(records):
             times, found = _best(records, size, generator)
             if changes := _changes(found, alone):
-                rows.append([f"{size:,}", generator, f"{times:g}", _cell(list(found.values())), *_verdict(changes)])
-    return header, rows
+                rows.append([f"{size:,}", generator, f"{times:g}", _cell(list(found.values()))])
+                tested.append(changes)
+    return header, [[*row, *cells] for row, cells in zip(rows, _judged(tested), strict=True)]
 
 
 def duels(records: Sequence[Record]) -> Table:
     """Every generator with codes against the language model as a generator, both at their best number of times."""
     header = ["corpus", "generator", "times", f"times of {RIVAL}", "difference", "standard error", "verdict"]
-    rows = []
+    rows, tested = [], []
     for size in _sizes(records):
         rival_times, rival = _best(records, size, RIVAL)
         for generator in _generators(records):
             times, found = _best(records, size, generator)
             changes = _changes(found, rival) if generator.startswith("davam") else []
             if changes:
-                *numbers, word = _verdict(changes)
-                word = {"helps": "better", "hurts": "worse"}.get(word, word)
-                rows.append([f"{size:,}", generator, f"{times:g}", f"{rival_times:g}", *numbers, word])
-    return header, rows
+                rows.append([f"{size:,}", generator, f"{times:g}", f"{rival_times:g}"])
+                tested.append(changes)
+    judged = _judged(tested, words=("better", "worse"))
+    return header, [[*row, *cells] for row, cells in zip(rows, judged, strict=True)]
 
 
 def _best(records: Sequence[Record], size: int, generator: str) -> tuple[float, dict[int, float]]:
@@ -98,13 +99,26 @@ def augmentation_plot(records: Sequence[Record]) -> str:
     return panel_plot(panels)
 
 
-def _verdict(changes: Sequence[float]) -> list[str]:
-    """Relative change of the perplexity over seeds; a verdict only where a paired t-test tells it from none at 5%."""
-    if len(changes) == 1:
-        return [f"{math.expm1(changes[0]):+.1%}", "-", "one seed"]
-    found = difference_of(changes)
-    word = "no difference seen" if not found.p_value < LEVEL else "helps" if found.mean < 0.0 else "hurts"
-    return [f"{math.expm1(found.mean):+.1%}", f"{found.standard_error:.1%}", word]
+def _judged(tested: Sequence[Sequence[float]], words: tuple[str, str] = ("helps", "hurts")) -> list[list[str]]:
+    """For each line of a table its relative change of the perplexity, the error of that, and a verdict.
+
+    A verdict only where a paired t-test over seeds tells the change from none at 5%, adjusted (Holm) for the lines.
+
+    Args:
+        tested: For each line the logarithms of ratios, one a seed.
+        words: For a fall and for a rise.
+    """
+    found = {str(line): difference_of(changes) for line, changes in enumerate(tested) if len(changes) > 1}
+    adjusted = holm({line: one.p_value for line, one in found.items()})
+    cells = []
+    for line, changes in enumerate(tested):
+        one = found.get(str(line))
+        if one is None:
+            cells.append([f"{math.expm1(changes[0]):+.1%}", "-", "one seed"])
+            continue
+        word = words[one.mean >= 0.0] if adjusted[str(line)] < LEVEL else "no difference seen"
+        cells.append([f"{math.expm1(one.mean):+.1%}", f"{one.standard_error:.1%}", word])
+    return cells
 
 
 def _values(records: Sequence[Record], size: int, generator: str, times: float) -> list[float]:

@@ -2,12 +2,17 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from probattn import __version__
+from probattn.kernels.native import settle
 from probattn.recipes.engine_run import train_to_end
+from probattn.recipes.job_pool import run_jobs, working
 from probattn.recipes.provenance import commit
 from probattn.recipes.recipe import Run
 from probattn.recipes.storage import write_atomically
@@ -17,7 +22,7 @@ from probattn.recipes.text_task import TextTask
 from probattn.recipes.text_writer import TextWriter
 from probattn.training import TrainResult
 
-__all__ = ["find_cell", "fingerprint", "read_cells", "store_cell", "train_on"]
+__all__ = ["find_cell", "fingerprint", "read_cells", "run_cells", "store_cell", "train_on"]
 
 
 def fingerprint(*parts: Any) -> str:
@@ -49,6 +54,43 @@ def store_cell(path: Path, mark: str, record: Mapping[str, Any]) -> dict[str, An
 def read_cells(folder: Path) -> list[dict[str, Any]]:
     """All records of a folder, by file name; none where there is no folder."""
     return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
+
+
+def run_cells(function: Callable[..., None], cells: Sequence[Sequence[Any]], *, workers: int) -> None:
+    """Call a function for every cell, in the order they are given; it stores what it made.
+
+    Args:
+        function: Of a module.
+        cells: Its arguments; no two may write the same file.
+        workers: Processes, one thread each; with one the work is done in this process.
+
+    Raises:
+        RuntimeError: If cells failed in processes of their own; the others are stored.
+    """
+    if workers == 1 or not cells:
+        for cell in cells:
+            _work_on(function, *cell)
+        return
+    failures: dict[int, Exception] = {}
+
+    def keep(place: int, outcome: Any) -> None:
+        if isinstance(outcome, Exception):
+            failures[place] = outcome
+            print(f"{cells[place]}: {outcome}", file=sys.stderr)
+
+    run_jobs(_work_on, [(function, *cell) for cell in cells], keep, workers=workers, title="cells")
+    if failures:
+        first = next(iter(failures.values()))
+        raise RuntimeError(
+            f"{len(failures)} of {len(cells)} cells failed; the same command runs them again. First error: {first}"
+        )
+
+
+def _work_on(function: Callable[..., None], *arguments: Any) -> None:
+    with working():
+        torch.set_num_threads(1)
+        settle()
+        function(*arguments)
 
 
 def train_on(corpus: TextCorpus, run: Run) -> tuple[TextWriter, TrainResult]:

@@ -86,11 +86,12 @@ def sensitivity_claims(records: Sequence[Record]) -> Table:
 
 
 def _means(records: Sequence[Record], axis: str, metric: str) -> dict[float, float]:
-    """By value of an axis, in order: the mean over seeds."""
-    found: dict[float, list[float]] = {}
+    """By value of an axis, in order: the mean over the seeds that all values have, or over all if they share none."""
+    found: dict[float, dict[int, float]] = {}
     for record in of_axis(records, axis):
-        found.setdefault(float(record["value"]), []).append(record["metrics"][metric])
-    return {value: statistics.fmean(found[value]) for value in sorted(found)}
+        found.setdefault(float(record["value"]), {})[record["seed"]] = record["metrics"][metric]
+    shared = set.intersection(*(set(one) for one in found.values())) if found else set()
+    return {value: statistics.fmean(found[value][seed] for seed in shared or found[value]) for value in sorted(found)}
 
 
 def _is_rising(values: Mapping[float, float], *, sign: float = 1.0) -> bool:

@@ -137,7 +137,8 @@ def augmentation_page(records: Sequence[Record]) -> Page:
         "![Perplexity over times](assets/text_augmentation.svg)\n",
         as_markdown(*augmentation_table(records)),
         note,
-        "\n**Verdict**: times chosen on validation, against no augmentation, paired by seed\n",
+        "\n**Verdict**: times chosen on validation, against no augmentation; t-test paired by seed, at 5% after Holm's "
+        "adjustment for the lines of a table\n",
         as_markdown(*verdicts(records)),
     ]
     against = duels(records)

@@ -7,6 +7,7 @@ Row davam-512 with one setting changed at a time, on 10,000 sentences of PTB (th
 JSON file in OUTPUT/<scale>; a value that is there is not trained again, and a stopped one goes on.
 
     --axes '[codes]' --seeds '[0, 1]'    # one axis alone, two seeds
+    --workers 2                          # two values at a time
 """
 
 import json
@@ -15,14 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from jsonargparse import auto_cli
 
-from probattn.kernels.native import settle
 from probattn.recipes.provenance import note_commit
 from probattn.recipes.recipe import Run
 from probattn.recipes.report import as_markdown
-from probattn.recipes.text_cells import find_cell, fingerprint, read_cells, store_cell
+from probattn.recipes.text_cells import find_cell, fingerprint, read_cells, run_cells, store_cell
 from probattn.recipes.text_vae import RECIPE
 
 __all__ = ["AXES", "Axis", "main", "sensitivity_table"]
@@ -85,6 +84,7 @@ def main(
     values: Sequence[float] | None = None,
     seeds: Sequence[int] = (0,),
     overrides: Mapping[str, Any] | None = None,
+    workers: int = 1,
 ) -> None:
     """Train the row once for each value of each axis, and print the table.
 
@@ -96,18 +96,21 @@ def main(
         values: Instead of the paper's, for one axis.
         seeds: Of weights and noise.
         overrides: Further settings of the row.
+        workers: Processes, one thread and one value each.
     """
     unknown = sorted(set(axes) - set(AXES))
     if unknown or scale not in SCALES:
         raise SystemExit(f"there are the axes {list(AXES)} and the scales {list(SCALES)}, got {unknown} and '{scale}'")
     if values is not None and len(axes) != 1:
         raise SystemExit(f"--values are those of one axis, got the axes {list(axes)}; name one with --axes")
-    torch.set_num_threads(1)
-    settle()
+    # by name: the row's own value is on every axis, and two processes must not train it at once
+    cells: dict[str, tuple[Any, ...]] = {}
     for seed in seeds:
         for axis in axes:
             for value in AXES[axis].values if values is None else values:
-                _cell(scale, axis, value, seed=seed, folders=(output / scale, work / scale), overrides=overrides or {})
+                about = (scale, axis, value, seed, output / scale, work / scale, dict(overrides or {}))
+                cells.setdefault(_name(axis, value, seed), about)
+    run_cells(_cell, list(cells.values()), workers=workers)
     print(as_markdown(*sensitivity_table(read_cells(output / scale))))
 
 
@@ -144,18 +147,22 @@ def of_axis(records: Sequence[Mapping[str, Any]], axis: str) -> list[Mapping[str
     return [*(one for one in records if one["axis"] == axis), *own]
 
 
+def _name(axis: str, value: float, seed: int) -> str:
+    return f"own-seed{seed}" if value == AXES[axis].own else f"{axis}-{value:g}-seed{seed}"
+
+
 def _cell(
-    scale: str, axis: str, value: float, *, seed: int, folders: tuple[Path, Path], overrides: Mapping[str, Any]
+    scale: str, axis: str, value: float, seed: int, output: Path, work: Path, overrides: Mapping[str, Any]
 ) -> None:
     """Train one value, unless its file is there."""
     is_own = value == AXES[axis].own
     changed = {**SCALES[scale], **OWN, **({} if is_own else changes(scale, axis, value)), **overrides, "seed": seed}
     settings, plain = RECIPE.load(RECIPE.configs(ROW, scale), changed)
-    name = f"own-seed{seed}" if is_own else f"{axis}-{value:g}-seed{seed}"
-    path, mark = folders[0] / f"{name}.json", fingerprint(plain)
+    name = _name(axis, value, seed)
+    path, mark = output / f"{name}.json", fingerprint(plain)
     if find_cell(path, mark) is not None:
         return
-    run = folders[1] / f"{name}-{mark[:8]}"
+    run = work / f"{name}-{mark[:8]}"
     note_commit(run)
     result = RECIPE.train(Run(settings, plain, run, show_progress=False))
     record = {
