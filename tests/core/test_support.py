@@ -96,6 +96,22 @@ class TestDenseAgainstLoops:
         both = self.support.read(draw_of(index=index, value=weights), values)
         assert torch.equal(both, torch.cat([hard, soft]))
 
+    def test_a_mask_with_one_column_speaks_for_all_positions(self):
+        column = MASK[:, :1]
+        narrow, full = Dense(column), Dense(column.expand(5, 5))
+        index, values = torch.randint(0, 5, (3, HEADS, 5)), random_scores(HEADS, 5, 3, seed=1)
+        assert 0 < full.contains(index).sum() < index.numel()
+        assert torch.equal(narrow.contains(index), full.contains(index))
+        assert torch.equal(narrow.scatter(index, SCORES), full.scatter(index, SCORES))
+        assert torch.equal(narrow.read(draw_of(index=index), values), full.read(draw_of(index=index), values))
+
+    @pytest.mark.parametrize("lead", [(), (1,)])
+    def test_one_memory_may_serve_all_examples(self, lead):
+        values = random_scores(*lead, 5, 3, seed=1)
+        index = torch.randint(0, 5, (2, HEADS, 5))
+        expected = self.support.read(draw_of(index=index), values.expand(HEADS, 5, 3))
+        assert torch.equal(self.support.read(draw_of(index=index), values), expected)
+
     def test_without_a_mask_everything_is_inside(self):
         support, full = Dense(), Dense(torch.ones(5, 5, dtype=torch.bool))
         index = torch.randint(0, 5, (3, HEADS, 5))

@@ -175,6 +175,8 @@ class Dense:
         """See `Support.contains`."""
         if self.mask is None:
             return torch.ones_like(index, dtype=torch.bool)
+        if self.mask.shape[-1] == 1:  # one answer for all positions of a query
+            return self.mask.squeeze(-1).expand(index.shape)
         return self.take(self.mask, index)
 
     def key_log_softmax(self, logits: Tensor) -> Tensor:
@@ -207,8 +209,9 @@ class Dense:
         return contexts[0] if len(contexts) == 1 else torch.cat(contexts)
 
     def _gather(self, index: Tensor, values: Tensor) -> Tensor:
-        lead, size = values.shape[:-2], values.shape[-1]
-        columns = index.movedim(0, -2)  # (*lead, K, T)
+        columns, size = index.movedim(0, -2), values.shape[-1]  # (*lead, K, T)
+        lead = torch.broadcast_shapes(columns.shape[:-2], values.shape[:-2])  # one memory may serve all examples
+        values = values.expand(*lead, *values.shape[-2:])
         columns = columns.expand(*lead, *columns.shape[-2:]).flatten(-2)  # (*lead, K * T)
         picked = values.gather(-2, columns.unsqueeze(-1).expand(*columns.shape, size))  # (*lead, K * T, D)
         picked = picked.view(*lead, index.shape[0], index.shape[-1], size).movedim(-3, 0)  # (K, *lead, T, D)
