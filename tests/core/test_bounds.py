@@ -1,6 +1,7 @@
 """Bounds against brute-force enumeration: values, their order, gradients, and the credit of each particle."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -25,7 +26,7 @@ from probattn.core import (
     TopKAndSample,
     WakeSleep,
 )
-from probattn.core.bounds import _score_term
+from probattn.core.bounds import _score_term, _vimco_signal
 from probattn.core.ledger import Ledger
 from probattn.distributions import DiagonalGaussian, GammaPrior, MaskedOneHot, Weibull, kl
 from tests.core.oracle import (
@@ -231,6 +232,41 @@ class TestGaussianImportanceWeights:
         expected = torch.logsumexp(evaluation.log_lik + 0.25 * ratio, dim=0) - math.log(5)
         assert torch.allclose(-terms.loss, expected)
         assert torch.equal(terms.bound, ImportanceWeighted()(evaluation).bound)
+
+
+
+class TestImportanceWeightedReceipts:
+    @pytest.mark.parametrize("num_lost", [1, 2])
+    def test_samples_under_which_the_target_is_impossible_weigh_nothing(self, num_lost):
+        evaluation = toy(2).visit(sampler(3))
+        draw = evaluation.latents[0].draw
+        log_lik = evaluation.log_lik.detach().clone()
+        log_lik[:num_lost, 0, 0] = -math.inf
+        terms = ImportanceWeighted()(Evaluation(log_lik, evaluation.latents, mask=evaluation.mask))
+        weights = (log_lik + draw.log_prior - draw.log_posterior).exp().mean(dim=0).log()
+        assert torch.allclose(terms.bound, weights.masked_fill(~evaluation.mask, 0.0).sum(dim=-1))
+        (found,) = torch.autograd.grad(terms.loss.sum(), draw.log_posterior)
+        assert found.isfinite().all() and found[-1, 0, 0] != 0
+
+    def test_a_lost_sample_takes_nothing_from_the_signal_of_the_others(self):
+        log_weight = torch.tensor([-math.inf, 1.0, 2.0]).double()
+        total = math.log((math.exp(1.0) + math.exp(2.0)) / 3.0)
+        without = [
+            math.log((math.exp(1.5) + math.exp(1.0) + math.exp(2.0)) / 3.0),  # the geometric mean of the others
+            math.log(math.exp(2.0) / 3.0),  # which is zero where one of them is
+            math.log(math.exp(1.0) / 3.0),
+        ]
+        expected = torch.tensor([total - one for one in without]).double()
+        torch.testing.assert_close(_vimco_signal(log_weight), expected)
+
+    def test_another_receipt_of_the_same_name_keeps_its_kl(self):
+        """E.g. two attentions of a model whose sites have one name."""
+        evaluation = toy(2).visit(sampler(3))
+        other = receipt("attention", Draw(torch.zeros(1, 3, 4, 2), None, torch.zeros(1, 3, 4)), torch.rand(3, 4))
+        alone = ImportanceWeighted()(evaluation)
+        both = ImportanceWeighted()(replace(evaluation, latents=(*evaluation.latents, other)))
+        cost = other.kl.masked_fill(~evaluation.mask, 0.0).sum(dim=-1)
+        assert torch.allclose(both.bound, alone.bound - cost) and torch.allclose(both.loss, alone.loss + cost)
 
 
 class TestCredit:

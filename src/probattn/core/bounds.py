@@ -115,7 +115,7 @@ class Marginal(Bound):
             )
         log_lik, draw = ledger.joint(particles)
         total = torch.logsumexp(_log_prior_weight(draw) + log_lik, dim=0)
-        return ledger.terms(log_lik=ledger.to_bound(total, particles), without_kl=particles.name)
+        return ledger.terms(log_lik=ledger.to_bound(total, particles), without_kl_of=particles)
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ class ImportanceWeighted(Bound):
             log_lik=ledger.to_bound(bound, particles),
             loss_log_lik=ledger.to_bound(_log_mean_exp(scaled), particles),
             surrogate=surrogate,
-            without_kl=particles.name,
+            without_kl_of=particles,
         )
 
 
@@ -180,7 +180,7 @@ class WakeSleep(Bound):
         return ledger.terms(
             log_lik=ledger.to_bound(bound, particles),
             loss_log_lik=ledger.to_bound(log_joint + log_posterior, particles),
-            without_kl=particles.name,
+            without_kl_of=particles,
         )
 
 
@@ -211,12 +211,15 @@ def _vimco_signal(log_weight: Tensor) -> Tensor:
     bound = _log_mean_exp(log_weight)
     if num_samples == 1:
         return bound.unsqueeze(0)
-    others = (log_weight.sum(dim=0) - log_weight) / (num_samples - 1)  # (K, *unit)
+    is_nothing = torch.isneginf(log_weight)  # a sample under which the target is impossible; -inf - -inf is NaN
+    finite = log_weight.masked_fill(is_nothing, 0.0)
+    others = (finite.sum(dim=0) - finite) / (num_samples - 1)  # (K, *unit)
+    others = others.masked_fill((is_nothing.sum(dim=0) - is_nothing.long()) > 0, -math.inf)
     eye = torch.eye(num_samples, dtype=torch.bool, device=log_weight.device)
     eye = eye.view(num_samples, num_samples, *([1] * (log_weight.dim() - 1)))
     replaced = torch.where(eye, others.unsqueeze(1), log_weight.unsqueeze(0))  # (K, K, *unit): row k without sample k
     without = torch.logsumexp(replaced, dim=1) - math.log(num_samples)
-    return bound - without
+    return bound - without.masked_fill(torch.isneginf(without), 0.0)  # where all others are, any baseline is right
 
 
 def _score_term(ledger: Ledger, latent: Latent) -> Tensor:

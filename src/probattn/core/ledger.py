@@ -189,7 +189,7 @@ class Ledger:
         log_lik: Tensor,
         loss_log_lik: Tensor | None = None,
         surrogate: Tensor | None = None,
-        without_kl: str | None = None,
+        without_kl_of: Latent | None = None,
     ) -> Terms:
         """Put a bound together.
 
@@ -197,7 +197,7 @@ class Ledger:
             log_lik: (G) likelihood part of the bound.
             loss_log_lik: (G) what the loss uses in its place, where it differs.
             surrogate: (G) score-function terms: their gradient counts, their value does not.
-            without_kl: Site whose KL is inside `log_lik` already.
+            without_kl_of: Receipt whose KL is inside `log_lik` already; others of its site count.
         """
         loss = -(log_lik if loss_log_lik is None else loss_log_lik)
         if surrogate is not None:
@@ -207,7 +207,7 @@ class Ledger:
         penalties: dict[str, Tensor] = {}
         bound = log_lik
         for latent in self.evaluation.latents:
-            has_kl = latent.name != without_kl
+            has_kl = latent is not without_kl_of
             cost = cost + self.to_examples(self.cost(latent, has_kl=has_kl), latent)
             kl = self.to_examples(self.masked(latent.kl, latent), latent)
             bound = bound - kl if has_kl else bound
