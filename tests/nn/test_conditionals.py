@@ -250,6 +250,17 @@ def test_key_prior_leaves_out_keys_that_no_query_sees() -> None:
     torch.testing.assert_close(masked.concentration[:, :1, :-1], shorter.concentration)
 
 
+@pytest.mark.parametrize("normalises", ["memory", "set"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_key_prior_of_half_precision_sums_to_one(dtype: torch.dtype, normalises: str) -> None:
+    """A log-softmax in bfloat16 is wrong by a hundredth, and a KL over many keys by several nats."""
+    torch.manual_seed(0)
+    prior, keys = KeyPrior(D, GammaPrior(), normalises=normalises).to(dtype), torch.randn(2, 200, D, dtype=dtype)
+    found = prior(Given(memory=Memory(keys=keys, values=keys, support=Dense())))
+    assert isinstance(found, NormalisedGamma)
+    torch.testing.assert_close(found.concentration.sum(dim=-1), torch.ones(2, 1), rtol=0, atol=1e-5)
+
+
 def test_key_prior_per_head_without_a_batch() -> None:
     """(H, S, D) keys on Dense have their heads first, also where there are as many positions as heads."""
     conditional = key_prior(num_heads=H)

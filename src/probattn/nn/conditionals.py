@@ -18,6 +18,7 @@ from probattn.core.checks import require_finite
 from probattn.core.records import Given, Memory
 from probattn.core.support import Dense, Segments, Support
 from probattn.distributions import Family, PriorFamily
+from probattn.distributions.base import at_least_float32
 from probattn.kernels import SetPrior
 from probattn.nn.encoders import SequenceEncoder
 from probattn.nn.learnt import HoldsFamily
@@ -241,7 +242,7 @@ class KeyPrior(Conditional):
 
     def _log_psi(self, memory: Memory) -> Tensor:
         support, keys = memory.support, memory.keys.detach() if self.detaches_keys else memory.keys
-        logits = self.logits(keys, head_axis=-2 if isinstance(support, Segments) else -3)
+        logits = at_least_float32(self.logits(keys, head_axis=-2 if isinstance(support, Segments) else -3))
         log_psi = support.set_log_softmax(logits) if self.normalises == "set" else support.key_log_softmax(logits)
         return log_psi + math.log(self.scale)
 
