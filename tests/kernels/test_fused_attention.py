@@ -89,6 +89,14 @@ def test_causal_and_grouped_heads(fusing: str, law: str) -> None:
         assert_alike(attend(law, **options), attend(law, **options, need_weights=True))
 
 
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("lead", [(2, HEADS), (HEADS,)])
+def test_grouped_heads_that_look_at_different_keys(fusing: str, lead: tuple[int, ...], law: str) -> None:
+    mask = torch.rand(*lead, 9, 21, generator=torch.Generator().manual_seed(0)) > 0.4
+    mask[..., 0, :, 3:9] = False  # keys that only some heads of a group see
+    assert_alike(attend(law, mask, groups=2), attend(law, mask, groups=2, need_weights=True))
+
+
 @pytest.mark.parametrize("law", ["WC", "LF, exp"])
 def test_plug_in_weights_keep_their_kl(fusing: str, law: str) -> None:
     assert_alike(attend(law, estimator=Mean()), attend(law, estimator=Mean(), need_weights=True))

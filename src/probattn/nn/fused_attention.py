@@ -80,6 +80,18 @@ class AttentionInputs:
             seen = reached if seen is None else seen & reached
         return seen
 
+    def readable_rows(self, seen: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Key and value with zeros where no query may look; the heads that share a head of keys look together.
+
+        Args:
+            seen: Of `seen_keys`.
+        """
+        heads, groups = self.query.shape[-3], self.key.shape[-3]
+        if seen is not None and seen.dim() > 2 and seen.shape[-3] == heads != groups:
+            seen = seen.unflatten(-3, (groups, heads // groups)).any(dim=-3)  # (*lead, G, 1, S)
+        support = Dense(seen)
+        return support.zero_unseen(self.key), support.zero_unseen(self.value)
+
     def with_causality(self) -> "AttentionInputs":
         """The same, with `is_causal` where the mask says just that, up to keys that are hidden from all queries.
 
@@ -121,7 +133,7 @@ def fused_attention(
         return None
     inputs = inputs.with_causality()
     support = Dense(inputs.seen_keys())
-    key, value = support.zero_unseen(inputs.key), support.zero_unseen(inputs.value)
+    key, value = inputs.readable_rows(support.mask)
     p: DensePrior | None = None
     if prior is not None:
         p = _prior_of_keys(prior, inputs, key, support)
