@@ -295,6 +295,21 @@ def test_a_back_end_makes_the_numbers_of_eager_code_or_leaves_them_to_torch(monk
     assert asked == [(3, (1, 1, 2, 5), stream, 0, torch.float32) for stream in (0, 1)]
 
 
+@pytest.mark.parametrize("sampler", [uniform, normal])
+def test_a_seed_for_each_example_under_vmap(sampler: Sampler):
+    seeds = torch.tensor([3, 2**61 + 5])
+    made = torch.func.vmap(lambda seed: sampler(seed, (2, 3, 5)))(seeds)
+    assert torch.equal(made, torch.stack([sampler(seed, (2, 3, 5)) for seed in seeds]))
+    fresh = torch.func.vmap(lambda x: x + sampler(fresh_seed(), (4,)), randomness="different")(torch.zeros(2, 4))
+    assert not torch.equal(fresh[0], fresh[1])
+
+
+@pytest.mark.parametrize("seed", [3, torch.tensor(3.0)])
+def test_a_seed_is_a_tensor_of_whole_numbers(seed):
+    with pytest.raises(TypeError, match=r"a seed is an int64 tensor, e\.g\. torch\.tensor\(3\), got"):
+        uniform(seed, (2, 3))
+
+
 def test_too_many_particles_are_refused():
     with pytest.raises(ValueError, match="at most 1048576 particles can be drawn at once, got 1048577"):
         uniform(torch.tensor(0), (2**20 + 1, 1, 1))

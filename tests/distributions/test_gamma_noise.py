@@ -78,6 +78,23 @@ def test_gradients_of_expectations(concentration):
     assert abs(z_scores(of_square, 2.0 * concentration + 1.0)) < 4.0  # E[G²] = a² + a
 
 
+@pytest.mark.filterwarnings("ignore:There is a performance drop")  # torch works through the examples one by one
+def test_works_under_transforms_of_functions():
+    concentration = torch.tensor([[0.3, 2.0], [5.0, 0.1]]).double()
+    found = torch.func.vmap(torch.func.grad(lambda one: log_gamma_sample(one, 2, SEED).sin().sum()))(concentration)
+    for row, gradient in zip(concentration, found, strict=True):
+        leaf = row.clone().requires_grad_()
+        (expected,) = torch.autograd.grad(log_gamma_sample(leaf, 2, SEED).sin().sum(), leaf)
+        torch.testing.assert_close(gradient, expected)
+
+
+def test_a_second_derivative_is_refused():
+    leaf = torch.tensor([0.3, 2.0], requires_grad=True)
+    (gradient,) = torch.autograd.grad(log_gamma_sample(leaf, 2, SEED).sum(), leaf, create_graph=True)
+    with pytest.raises(NotImplementedError, match="_standard_gamma_grad"):
+        gradient.sum().backward()
+
+
 def test_particles_and_padding_change_no_number():
     concentration = torch.rand(3, 4, dtype=torch.float64) + 0.1
     wide = torch.nn.functional.pad(concentration, (0, 5, 0, 2), value=1.0)

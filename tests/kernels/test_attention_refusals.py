@@ -66,8 +66,9 @@ def test_good_inputs_are_taken() -> None:
         ({"prior": PER_QUERY}, ValueError, NEEDS_ALL),
         ({"prior": TOO_LONG}, ValueError, NEEDS_ALL),
         ({"family": Weibull(PER_EXAMPLE)}, ValueError, "must be one number or \\(H, 1, 1\\)"),
-        ({"seed": torch.tensor([1, 2])}, TypeError, "seed must be one int64 number, got \\(2,\\) torch.int64"),
-        ({"seed": torch.tensor(1.5)}, TypeError, "seed must be one int64 number, got \\(\\) torch.float32"),
+        ({"seed": torch.tensor([1, 2])}, TypeError, "a seed is an int64 tensor with one number, e.g. .*, got tensor"),
+        ({"seed": torch.tensor(1.5)}, TypeError, "a seed is an int64 tensor with one number, e.g. .*, got tensor"),
+        ({"seed": 3}, TypeError, r"a seed is an int64 tensor with one number, e.g. torch.tensor\(3\), got 3"),
     ],
 )  # fmt: skip
 def test_refusals(changes: dict[str, Any], error: type[Exception], message: str) -> None:

@@ -97,6 +97,24 @@ def test_grouped_heads_that_look_at_different_keys(fusing: str, lead: tuple[int,
     assert_alike(attend(law, mask, groups=2), attend(law, mask, groups=2, need_weights=True))
 
 
+@pytest.mark.parametrize("law", ["soft", "Weibull", "WC", "LF, exp"])
+def test_transforms_of_functions_go_the_general_way(fusing: str, law: str) -> None:
+    torch.manual_seed(0)
+    family, make_prior = LAWS[law]
+    prior, (query, key) = make_prior(), torch.randn(2, 3, HEADS, 5, DIM)
+
+    def loss(query: Tensor, key: Tensor) -> Tensor:
+        seed = torch.tensor(5)
+        result = scaled_dot_product_attention(query, key, key, family=family, prior=prior, seed=seed)
+        return result.context.square().sum() + result.kl.sum()
+
+    found = torch.func.vmap(torch.func.grad(loss))(query, key)
+    for number in range(3):
+        inputs = [one[number : number + 1].clone().requires_grad_() for one in (query, key)]
+        (expected,) = torch.autograd.grad(loss(*inputs), inputs[0])
+        torch.testing.assert_close(found[number], expected[0], rtol=2e-4, atol=2e-5)
+
+
 @pytest.mark.parametrize("law", ["WC", "LF, exp"])
 def test_plug_in_weights_keep_their_kl(fusing: str, law: str) -> None:
     assert_alike(attend(law, estimator=Mean()), attend(law, estimator=Mean(), need_weights=True))

@@ -10,7 +10,14 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-__all__ = ["NonFiniteError", "content_checks", "require_constant", "require_finite", "require_no_nan"]
+__all__ = [
+    "NonFiniteError",
+    "content_checks",
+    "is_transformed",
+    "require_constant",
+    "require_finite",
+    "require_no_nan",
+]
 
 _is_enabled = True
 
@@ -64,6 +71,11 @@ def require_constant(tensor: Tensor, name: str, advice: str) -> None:
 def _has_finite_sum(tensor: Tensor) -> bool:
     """True proves that all elements are finite, in one cheap pass; False proves nothing, as a sum may overflow."""
     return bool(torch.isfinite(tensor.detach().sum()))
+
+
+def is_transformed() -> bool:
+    """Whether a transform of `torch.func` (grad, vmap, ...) is at work; kernels with own gradients do not know them."""
+    return not torch.compiler.is_compiling() and torch._C._functorch.peek_interpreter_stack() is not None
 
 
 def _can_read(tensor: Tensor) -> bool:

@@ -96,8 +96,10 @@ def uniform(
     """
     if dtype not in (torch.float32, torch.float64):
         raise TypeError(f"uniform noise is made in float32 or float64, got {dtype}; cast the result instead")
+    if not isinstance(seed, Tensor) or seed.dtype != torch.int64:
+        raise TypeError(f"a seed is an int64 tensor, e.g. torch.tensor(3), got {seed!r}")
     sizes = _sizes(shape)
-    if not torch.compiler.is_compiling() and _backend is not None and type(seed) is Tensor and seed.is_cpu:
+    if not torch.compiler.is_compiling() and _backend is not None and _is_plain(seed) and seed.is_cpu:
         made = _backend(seed, sizes, stream, first_row, dtype)
         if made is not None:
             return made.view(tuple(shape))
@@ -107,7 +109,7 @@ def uniform(
     row_counters = (row_counters[0] + first_row, *row_counters[1:])
     num_rows = row_counters[0].shape[0]
     block = _positions(seed, blocks)  # (blocks,)
-    if torch.compiler.is_compiling() or type(seed) is not Tensor or seed.is_meta:
+    if torch.compiler.is_compiling() or not _is_plain(seed):
         numbers = _to_unit_interval(_philox(seed, (block, *row_counters)), dtype)  # a compiler fuses the rounds
     else:
         numbers = torch.empty((num_rows, blocks, 4 // words_per_number), device=seed.device, dtype=dtype)
@@ -139,6 +141,11 @@ def normal(
     """Standard normal numbers by inversion of the distribution function. Arguments as for `uniform`."""
     centred = uniform(seed, shape, stream=stream, first_row=first_row, dtype=dtype).mul_(2.0).sub_(1.0)
     return centred.erfinv_().mul_(math.sqrt(2.0))
+
+
+def _is_plain(seed: Tensor) -> bool:
+    """Whether it holds one number that can be read: no fake tensor, and no seeds of many examples under `vmap`."""
+    return type(seed) is Tensor and not seed.is_meta and not torch._C._functorch.is_functorch_wrapped_tensor(seed)
 
 
 def _sizes(shape: Sequence[int]) -> tuple[int, int, int, int]:

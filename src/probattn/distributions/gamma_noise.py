@@ -63,13 +63,17 @@ def _propose(concentration: Tensor, seed: Tensor) -> Tensor:
 class _LogGamma(torch.autograd.Function):
     """log of a given Gamma(alpha, 1) sample, whose derivative with respect to alpha is the implicit one."""
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, concentration: Tensor, sample: Tensor) -> Tensor:
-        ctx.save_for_backward(concentration, sample)
+    def forward(concentration: Tensor, sample: Tensor) -> Tensor:
         return sample.log()
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        concentration, sample = ctx.saved_tensors
+        concentration, sample = ctx.saved_tensors  # torch refuses a second derivative: there is none of its function
         return grad * torch._standard_gamma_grad(concentration, sample) / sample, None

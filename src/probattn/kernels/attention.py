@@ -250,5 +250,5 @@ def check_laws(family: object, prior: object, seed: Tensor | None) -> None:
         raise ValueError(f"GumbelSoftmax(temperature) must be positive, got {family.temperature}")
     if isinstance(family, Weibull | Lognormal) and family.anchor not in ("exp", "softmax"):
         raise ValueError(f"anchor must be 'exp' or 'softmax', got {family.anchor!r}")
-    if seed is not None and (seed.dtype != torch.int64 or seed.numel() != 1):
-        raise TypeError(f"seed must be one int64 number, got {tuple(seed.shape)} {seed.dtype}")
+    if seed is not None and not (isinstance(seed, Tensor) and seed.dtype == torch.int64 and seed.numel() == 1):
+        raise TypeError(f"a seed is an int64 tensor with one number, e.g. torch.tensor(3), got {seed!r}")

@@ -27,6 +27,8 @@ from pathlib import Path
 
 import torch
 
+from probattn.core.checks import is_transformed
+
 __all__ = ["Status", "build", "is_active", "settle", "status", "switched"]
 
 _SOURCES = Path(__file__).parent / "csrc"
@@ -61,10 +63,14 @@ class Status:
 def is_active(work: int = 0) -> bool:
     """Whether kernels run in C++. The first call loads what was built before; see the module's text for more.
 
+    Never inside of `torch.func.grad`, `vmap` and their like, which do not see through them.
+
     Args:
         work: Scores of the call that asks. From two million on, a back end that is not there yet is built first, unless
             a compiler of torch is looking.
     """
+    if is_transformed():
+        return False
     found = _status or status()
     if found.may_build and work >= _WORTH_A_BUILD and not torch.compiler.is_compiling():
         found = _build_unasked()

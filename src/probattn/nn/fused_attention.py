@@ -14,6 +14,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from probattn.core.checks import is_transformed
 from probattn.core.estimators import Estimator, Mean, Pathwise
 from probattn.core.noise import fresh_seed
 from probattn.core.records import Memory
@@ -191,7 +192,7 @@ def _knows(family: Family | None, prior: Conditional | None, estimator: Estimato
 
 def _pays(inputs: AttentionInputs) -> bool:
     """Whether the kernel is faster, or the matrix too large."""
-    if inputs.mask is not None and inputs.mask.requires_grad:
+    if is_transformed() or (inputs.mask is not None and inputs.mask.requires_grad):
         return False
     dtypes = {inputs.query.dtype, inputs.key.dtype, inputs.value.dtype}
     is_for_native = len(dtypes) == 1 and dtypes <= set(_NATIVE_DTYPES) and inputs.query.is_cpu

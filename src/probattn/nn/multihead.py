@@ -192,6 +192,7 @@ class MultiheadAttention(nn.MultiheadAttention, Switchable, HoldsFamily):
         is_batched = query.dim() == 3
         self._check_shapes(query, key, value)
         self._check_masks(query, key, attn_mask=attn_mask, key_padding_mask=key_padding_mask)
+        self._check_query_padding(query, query_padding_mask)
         padding = _Mask.padding(key_padding_mask)
         queries = _batched(
             padding if query_padding_mask is None and is_self_attention else query_padding_mask, is_batched
@@ -290,6 +291,18 @@ class MultiheadAttention(nn.MultiheadAttention, Switchable, HoldsFamily):
             raise ValueError(
                 f"expected attn_mask {shapes[0]}, or {shapes[1]} with the heads of an example one after the other, got "
                 f"{tuple(attn_mask.shape)}; of a mask per example make mask.repeat_interleave({self.num_heads}, dim=0)"
+            )
+
+    def _check_query_padding(self, query: Tensor, mask: Tensor | None) -> None:
+        """A mask of another shape could be taken for one of heads."""
+        if mask is None:
+            return
+        batch_first = query if self.batch_first or query.dim() == 2 else query.transpose(0, 1)
+        expected = tuple(batch_first.shape[:-1])
+        if mask.dtype != torch.bool or tuple(mask.shape) != expected:
+            raise ValueError(
+                f"expected a bool query_padding_mask {expected}, True for padded queries, got {mask.dtype} "
+                f"{tuple(mask.shape)}"
             )
 
     def __setstate__(self, state: dict[str, Any]) -> None:
