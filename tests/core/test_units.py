@@ -1,12 +1,26 @@
 """What the shape of a receipt says of its variables, whatever its contents."""
 
+import math
 from dataclasses import replace
 
 import pytest
 import torch
+from torch import Tensor
 
-from probattn.core import Bound, Dense, Draw, Elbo, Enumerate, Evaluation, FreeBits, Latent, Marginal
-from probattn.distributions import MaskedOneHot
+from probattn.core import (
+    Bound,
+    Dense,
+    Draw,
+    Elbo,
+    Enumerate,
+    Evaluation,
+    FreeBits,
+    ImportanceWeighted,
+    Latent,
+    Marginal,
+    Pathwise,
+)
+from probattn.distributions import DiagonalGaussian, MaskedOneHot, kl
 from probattn.models.draws import stack_steps
 from tests.core.oracle import SEED, receipt
 
@@ -33,11 +47,11 @@ def test_one_variable_may_have_axes_of_size_one(bound: Bound) -> None:
         torch.testing.assert_close(bounds[0], torch.logsumexp(weight.T + log_lik, dim=0))
 
 
-def one_step(kl: float, mask: list[bool], penalty: float) -> Latent:
+def one_step(cost: float, mask: list[bool], penalty: float) -> Latent:
     draw = Draw(value=torch.zeros(1, 2, 1, 3), index=None, log_weight=torch.zeros(1, 2, 1))
     far = {"far": torch.full((2, 1), penalty)}
     real = torch.tensor([mask]).T
-    return Latent("a", "step", False, draw, torch.full((2, 1), kl), SEED, penalties=far, mask=real)
+    return Latent("a", "step", False, draw, torch.full((2, 1), cost), SEED, penalties=far, mask=real)
 
 
 def test_a_receipt_of_one_step_does_not_fit_a_mask_of_several() -> None:
@@ -57,3 +71,30 @@ def test_stacked_steps_keep_penalties_and_masks_of_all_of_them() -> None:
     evaluation = Evaluation(torch.zeros(1, 2, 3), (stacked,))
     terms = Elbo({"a": FreeBits(5.0)})(evaluation, {"a/far": 0.0})
     assert terms.loss.tolist() == [10.0, 10.0] and terms.kl["a"].tolist() == [4.0, 4.0]
+
+
+@pytest.mark.parametrize("mask", [torch.ones(2, 1).bool(), torch.ones(3).bool(), torch.ones(2, 3)])
+def test_a_mask_is_of_every_step(mask: Tensor) -> None:
+    """One that broadcasts would reach the log-likelihood and not the KLs."""
+    receipts = (stack_steps([one_step(2.0, [True, True], 0.0)] * 3),)
+    with pytest.raises(ValueError, match=r"expected a bool mask of steps \(2, 3\).*got torch.* write it out"):
+        Elbo()(Evaluation(torch.zeros(1, 2, 3), receipts, mask=mask))
+
+
+@pytest.mark.parametrize("num_samples", [1, 4])
+def test_a_code_of_each_graph_beside_rows_that_are_nodes(num_samples: int) -> None:
+    q = DiagonalGaussian(torch.tensor([[0.5], [-1.0]]), torch.zeros(2, 1))
+    p = DiagonalGaussian(torch.zeros(2, 1), torch.zeros(2, 1))
+    latent = receipt("code", Pathwise(num_samples)(q, p, SEED), kl(q, p), unit="example")
+    log_lik = torch.randn(num_samples, 5, generator=torch.Generator().manual_seed(0))
+    evaluation = Evaluation(log_lik, (latent,), example=torch.tensor([1, 0, 1, 1, 0]), num_examples=2)
+    totals = torch.stack([log_lik[:, [1, 4]].sum(dim=-1), log_lik[:, [0, 2, 3]].sum(dim=-1)], dim=-1)  # (K, 2)
+    torch.testing.assert_close(Elbo()(evaluation).bound, totals.mean(dim=0) - torch.tensor([0.125, 0.5]))
+    ratio = latent.draw.log_prior - latent.draw.log_posterior
+    expected = torch.logsumexp(totals + ratio, dim=0) - math.log(num_samples)
+    torch.testing.assert_close(ImportanceWeighted()(evaluation).bound, expected)
+
+
+def test_no_rows_are_no_examples() -> None:
+    nothing = torch.zeros(0, dtype=torch.int64)
+    assert Elbo()(Evaluation(torch.zeros(1, 0), example=nothing)).bound.shape == (0,)

@@ -50,6 +50,12 @@ class Ledger:
         unknown = (set(self.weights) | set(self.free_bits)) - known
         if unknown:
             raise KeyError(f"no site is called {sorted(unknown)}; this evaluation has {sorted(known)}")
+        mask, steps = self.evaluation.mask, tuple(self.evaluation.log_lik.shape[1:])
+        if mask is not None and (mask.dtype != torch.bool or tuple(mask.shape) != steps):
+            raise ValueError(
+                f"expected a bool mask of steps {steps}, as log_lik has them behind its particles, True where the target "
+                f"is real, got {mask.dtype} {tuple(mask.shape)}; write it out with mask.expand({steps})"
+            )
 
     def weight(self, name: str) -> float:
         """Weight of a KL or penalty in the loss."""
@@ -314,13 +320,19 @@ class Ledger:
         return mask.view(mask.shape[0], *([1] * (len(unit) - 2)), mask.shape[1]) if has_heads else None
 
     def _example_of(self, latent: Latent) -> Tensor | None:
-        return self.evaluation.example if latent.example is None else latent.example
+        """Example of each unit on the first axis of a latent; None: that axis is the example."""
+        if latent.example is not None or self.evaluation.example is None:
+            return latent.example
+        has_rows = latent.draw.log_weight.shape[1] == self.evaluation.log_lik.shape[1]
+        return self.evaluation.example if has_rows else None
 
     def _num_examples(self) -> int:
         if self.evaluation.num_examples is not None:
             return self.evaluation.num_examples
         example = self.evaluation.example
-        return self.evaluation.log_lik.shape[1] if example is None else int(example.max()) + 1
+        if example is None:
+            return self.evaluation.log_lik.shape[1]
+        return int(example.max()) + 1 if example.numel() else 0
 
     def _require_samples_of_all(self, latent: Latent) -> None:
         """Raise where an example has several variables whose particles are not samples of all of them together."""

@@ -120,7 +120,8 @@ class Latent:
         kl_terms: (*unit, *factor) where a site was asked to keep them, for free bits.
         kl_terms_mask: (*unit, *factor) bool, False for terms of padded positions, which have no floor; None for a
             vector, which has no positions.
-        example: (first size of *unit) example of each unit; None: the first axis of *unit is the example.
+        example: (first size of *unit) example of each unit; None: the first axis of *unit is that of the rows of the
+            log-likelihood, or, where its size is another, that of the examples.
         penalties: Further losses of the posterior, e.g. a commitment loss, each (*unit).
         mask: (*unit) bool, False for padded units, whose KL has no floor; None where none is padded, or where
             the bound's mask says it.
