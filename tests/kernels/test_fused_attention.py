@@ -180,6 +180,10 @@ def test_dropout_is_drawn_anew_and_keeps_the_mean(fusing: str) -> None:
     assert float(first.mean()) == pytest.approx(1.0, abs=0.02)
 
 
+def test_all_weights_may_be_dropped(fusing: str) -> None:
+    assert attend("soft", dropout_p=1.0)[0].context.abs().max() == 0.0
+
+
 def test_keys_that_nobody_sees_may_hold_anything(fusing: str) -> None:
     rows = [torch.randn(2, HEADS, size, DIM) for size in (9, 21, 21)]
     spoiled = [rows[0], *(one.clone() for one in rows[1:])]

@@ -192,7 +192,7 @@ def _knows(family: Family | None, prior: Conditional | None, estimator: Estimato
 
 def _pays(inputs: AttentionInputs) -> bool:
     """Whether the kernel is faster, or the matrix too large."""
-    if is_transformed() or (inputs.mask is not None and inputs.mask.requires_grad):
+    if is_transformed() or (inputs.mask is not None and inputs.mask.requires_grad) or inputs.dropout == 1.0:
         return False
     dtypes = {inputs.query.dtype, inputs.key.dtype, inputs.value.dtype}
     is_for_native = len(dtypes) == 1 and dtypes <= set(_NATIVE_DTYPES) and inputs.query.is_cpu
