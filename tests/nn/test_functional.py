@@ -311,6 +311,22 @@ def test_errors() -> None:
         scaled_dot_product_attention(q, k[:, :2], v[:, :2], enable_gqa=True)
 
 
+@pytest.mark.parametrize("need_weights", [False, True])
+@pytest.mark.parametrize("shape", [(2, 1, T, S), (1, 1, T, S), (T, S + 1), (3, T, S)])
+def test_a_mask_must_not_change_the_shape_of_the_context(shape: tuple[int, ...], need_weights: bool) -> None:
+    q, k, v = (one[:, 0] for one in tensors())  # (2, T, D), without heads
+    mask = torch.ones(shape, dtype=torch.bool)
+    with pytest.raises(ValueError, match=rf"attn_mask must broadcast .* = \(2, {T}, {S}\), got \({shape[0]}, "):
+        scaled_dot_product_attention(q, k, v, mask, family=Weibull(), need_weights=need_weights)
+
+
+@pytest.mark.parametrize("mask", [torch.ones(3, 2, T).bool(), torch.ones(2, T), torch.ones(2, T + 1).bool()])
+def test_a_mask_of_queries_is_bool_and_of_queries(mask: Tensor) -> None:
+    q, k, v = (one[:, 0] for one in tensors())
+    with pytest.raises(ValueError, match=rf"query_mask must be bool, .* broadcast to \(\*lead, T\) = \(2, {T}\), got"):
+        scaled_dot_product_attention(q, k, v, family=Weibull(), query_mask=mask)
+
+
 @pytest.mark.parametrize(
     ("family", "estimator", "count"),
     [(Weibull(), Pathwise(2), 2), (Categorical(), ScoreFunction(1), 2), (Categorical(), Enumerate(), S)],

@@ -95,11 +95,12 @@ def scaled_dot_product_attention(
         (torch.Size([1, 2, 3, 4]), torch.Size([1, 2, 3]))
     """
     _check_inputs(query, key, value, attn_mask, is_causal)
+    if enable_gqa:
+        _check_groups(query, key)
+    _check_masks(query, query if enable_gqa else key, key.shape[-2], attn_mask=attn_mask, query_mask=query_mask)
     estimator = _chosen_estimator(estimator, family, prior)
     seed = fresh_seed(query.device) if seed is None else seed
     attn_mask, query_mask = _hiding(attn_mask, query_mask, family=family, keeps_rows=isinstance(estimator, Mean))
-    if enable_gqa:
-        _check_groups(query, key)
     if not need_weights and (enable_gqa or query.shape[:-2] == key.shape[:-2]):
         inputs = AttentionInputs(query, key, value, attn_mask, is_causal, scale, dropout_p)
         fused = fused_attention(inputs, family=family, prior=prior, estimator=estimator, seed=seed)
@@ -206,6 +207,27 @@ def _single_weights(draw: Draw, memory: Memory, scores: Tensor) -> Tensor:
     if draw.index is None:
         raise ValueError("the draw has neither a value nor positions")
     return memory.support.scatter(draw.index, scores)[0]
+
+
+def _check_masks(
+    query: Tensor, other: Tensor, keys: int, *, attn_mask: Tensor | None, query_mask: Tensor | None
+) -> None:
+    """A mask with more axes, or larger ones, would give a context of another shape; other: with the keys' lead axes."""
+    if attn_mask is None and query_mask is None:
+        return
+    unit = (*torch.broadcast_shapes(query.shape[:-2], other.shape[:-2]), query.shape[-2])
+    if attn_mask is not None and not _broadcasts(attn_mask, (*unit, keys)):
+        raise ValueError(f"attn_mask must broadcast to (*lead, T, S) = {(*unit, keys)}, got {tuple(attn_mask.shape)}")
+    if query_mask is not None and not (query_mask.dtype == torch.bool and _broadcasts(query_mask, unit)):
+        raise ValueError(
+            f"query_mask must be bool, False for padded queries, and broadcast to (*lead, T) = {unit}, got "
+            f"{query_mask.dtype} {tuple(query_mask.shape)}"
+        )
+
+
+def _broadcasts(mask: Tensor, shape: tuple[int, ...]) -> bool:
+    sizes = zip(reversed(mask.shape), reversed(shape), strict=False)
+    return mask.dim() <= len(shape) and all(own in (1, size) for own, size in sizes)
 
 
 def _check_groups(query: Tensor, key: Tensor) -> None:
