@@ -234,7 +234,6 @@ class TestGaussianImportanceWeights:
         assert torch.equal(terms.bound, ImportanceWeighted()(evaluation).bound)
 
 
-
 class TestImportanceWeightedReceipts:
     @pytest.mark.parametrize("num_lost", [1, 2])
     def test_samples_under_which_the_target_is_impossible_weigh_nothing(self, num_lost):

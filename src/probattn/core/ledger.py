@@ -53,8 +53,8 @@ class Ledger:
         mask, steps = self.evaluation.mask, tuple(self.evaluation.log_lik.shape[1:])
         if mask is not None and (mask.dtype != torch.bool or tuple(mask.shape) != steps):
             raise ValueError(
-                f"expected a bool mask of steps {steps}, as log_lik has them behind its particles, True where the target "
-                f"is real, got {mask.dtype} {tuple(mask.shape)}; write it out with mask.expand({steps})"
+                f"expected a bool mask of steps {steps}, as log_lik has them behind its particles, True where the "
+                f"target is real, got {mask.dtype} {tuple(mask.shape)}; write it out with mask.expand({steps})"
             )
 
     def weight(self, name: str) -> float:

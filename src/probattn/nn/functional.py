@@ -94,9 +94,7 @@ def scaled_dot_product_attention(
         >>> result.context.shape, result.kl.shape
         (torch.Size([1, 2, 3, 4]), torch.Size([1, 2, 3]))
     """
-    _check_inputs(query, key, value, attn_mask, is_causal)
-    if enable_gqa:
-        _check_groups(query, key)
+    _check_inputs(query, key, value, attn_mask, is_causal, enable_gqa)
     _check_masks(query, query if enable_gqa else key, key.shape[-2], attn_mask=attn_mask, query_mask=query_mask)
     estimator = _chosen_estimator(estimator, family, prior)
     seed = fresh_seed(query.device) if seed is None else seed
@@ -240,12 +238,16 @@ def _repeat_heads(x: Tensor, query: Tensor) -> Tensor:
     return x.repeat_interleave(query.shape[-3] // x.shape[-3], dim=-3)
 
 
-def _check_inputs(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, is_causal: bool) -> None:
+def _check_inputs(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, is_causal: bool, enable_gqa: bool
+) -> None:
     if query.dim() < 2 or key.dim() < 2 or query.shape[-1] != key.shape[-1] or key.shape[-2] != value.shape[-2]:
         raise ValueError(
             "expected query (*lead, T, D), key (*lead, S, D) and value (*lead, S, Dv), got "
             f"{tuple(query.shape)}, {tuple(key.shape)} and {tuple(value.shape)}"
         )
+    if enable_gqa:
+        _check_groups(query, key)
     if attn_mask is not None and is_causal:
         raise ValueError("pass either attn_mask or is_causal=True, not both; fold the causal mask into attn_mask")
     if attn_mask is not None and not (attn_mask.dtype == torch.bool or attn_mask.is_floating_point()):
