@@ -292,6 +292,8 @@ def test_abstaining(model: Classifier, x: Tensor) -> None:
         prediction.abstain(0.1, prediction.variance)
     with pytest.raises(ValueError, match="a number as threshold, got NaN, which no uncertainty reaches"):
         prediction.abstain(math.nan)
+    with pytest.raises(ValueError, match="without NaN, got NaN for 1 of 6 examples, which would be answered"):
+        prediction.abstain(0.1, torch.tensor([torch.nan, *[0.0] * 5]))
     with pytest.raises(TypeError, match="uncertainty of every example as a tensor, got 0.3"):
         prediction.abstain(0.1, 0.3)  # type: ignore[arg-type]
 
@@ -485,3 +487,16 @@ def test_threads_take_turns(x: Tensor) -> None:
 def test_a_seed_that_is_too_large_is_named(model: Classifier, x: Tensor) -> None:
     with pytest.raises(ValueError, match=r"expected a seed below 2\*\*63"):
         predict(model, x, seed=2**63)
+
+
+@pytest.mark.parametrize("problem", ["multi_label_classification", "regression"])
+def test_logits_that_are_no_classes_are_refused(model: Classifier, x: Tensor, problem: str) -> None:
+    @dataclass
+    class Config:
+        problem_type: str
+
+    model.config = Config(problem)  # type: ignore[assignment]
+    with pytest.raises(ValueError, match=f"has problem_type '{problem}', whose outputs no softmax joins"):
+        predict(model, x)
+    assert predict(model, x, output=lambda logits: logits).probabilities.shape == (N, C)  # who says it knows it
+    assert draw_outputs(model, x, output=torch.sigmoid).shape == (20, N, C)

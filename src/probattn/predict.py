@@ -85,7 +85,7 @@ class Prediction:
             (N) bool.
 
         Raises:
-            ValueError: If there is not one uncertainty for each example, or the threshold is NaN.
+            ValueError: If there is not one uncertainty for each example, or one of them or the threshold is NaN.
             TypeError: If the uncertainty is no tensor.
         """
         uncertainty = self.p_value if uncertainty is None else uncertainty
@@ -97,6 +97,12 @@ class Prediction:
             raise ValueError(
                 f"expected an uncertainty for each of {len(self.probabilities)} examples, got shape "
                 f"{tuple(uncertainty.shape)}; of a variance (N, C) take that of the predicted class"
+            )
+        is_unknown = uncertainty.isnan()
+        if is_unknown.any():
+            raise ValueError(
+                f"expected an uncertainty without NaN, got NaN for {int(is_unknown.sum())} of {len(uncertainty)} "
+                "examples, which would be answered; put torch.inf there to leave them out"
             )
         return uncertainty >= threshold
 
@@ -179,7 +185,8 @@ def predict(
         The prediction; on the device of the logits.
 
     Raises:
-        ValueError: If nothing in the model can be drawn, there is no example, or the logits have NaN or another shape.
+        ValueError: If nothing in the model can be drawn, there is no example, the logits have NaN or another shape, or
+            a model of `transformers` says that they are not those of one class among several.
         TypeError: If the logits are not found, or an argument is of the wrong kind, such as text for tensors.
 
     Example:
@@ -191,6 +198,8 @@ def predict(
         >>> prediction.probabilities.shape, prediction.abstain(0.05).shape
         (torch.Size([4, 3]), torch.Size([4]))
     """
+    if output is logits_of:
+        _require_classes(model)
     drawing = Drawing(model, draws=draws, noise=noise, dropout=dropout, seed=seed, share=share)
 
     def summarise(logits: Tensor) -> Prediction:
@@ -240,3 +249,14 @@ def draw_outputs(
     """
     drawing = Drawing(model, draws=draws, noise=noise, dropout=dropout, seed=seed, share=share)
     return torch.cat(drawing.of_batches(inputs, batch_size, output, lambda outputs: outputs), dim=1)
+
+
+def _require_classes(model: nn.Module) -> None:
+    """Refuse a model that says itself that its logits are no scores of classes that exclude each other."""
+    problem = getattr(getattr(model, "config", None), "problem_type", None)
+    if problem in ("multi_label_classification", "regression"):
+        raise ValueError(
+            f"expected one class among several, but the configuration of {type(model).__name__} has problem_type "
+            f"{problem!r}, whose outputs no softmax joins; use draw_outputs, of labels with output=lambda outputs: "
+            "outputs.logits.sigmoid()"
+        )
