@@ -2,6 +2,7 @@
 
 import math
 
+import pytest
 import torch
 
 from probattn.metrics import alignment_accuracy, weights_entropy
@@ -10,6 +11,11 @@ from probattn.metrics import alignment_accuracy, weights_entropy
 def test_alignment_accuracy_by_hand() -> None:
     weights = torch.tensor([[[0.1, 0.9], [0.8, 0.2]], [[0.4, 0.6], [0.3, 0.7]]])
     assert float(alignment_accuracy(weights, torch.tensor([[1, 1], [1, 1]]))) == 0.75
+
+
+def test_positions_that_would_be_repeated_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"positions of shape \(2, 3\), one for each row of weights, got \(3,\)"):
+        alignment_accuracy(torch.rand(2, 3, 4), torch.tensor([0, 1, 2]))
 
 
 def test_alignment_accuracy_does_not_depend_on_scale() -> None:

@@ -1,6 +1,7 @@
 """BLEU and chrF: known values, and what is refused."""
 
 import math
+from typing import Any
 
 import hypothesis
 import hypothesis.strategies as st
@@ -33,6 +34,13 @@ def test_signature_names_the_tokeniser() -> None:
 def test_uneven_lists_are_refused() -> None:
     with pytest.raises(ValueError, match="as many hypotheses as references"):
         bleu(["a"], ["a", "b"])
+
+
+@pytest.mark.parametrize("score", [bleu, bleu_by_order, chrf])
+@pytest.mark.parametrize(("hypotheses", "references"), [("a b", "a b"), ("a", ["a"]), (["a"], "a")])
+def test_strings_are_no_lists(score: Any, hypotheses: Any, references: Any) -> None:
+    with pytest.raises(ValueError, match="lists of texts, got a string, whose letters would be scored as texts"):
+        score(hypotheses, references)
 
 
 # BLEU-1 to BLEU-4

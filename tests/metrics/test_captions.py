@@ -42,6 +42,7 @@ def test_another_reference_never_lowers_a_precision() -> None:
         ([], [], "at least one"),
         (["a", "b"], [["a"], []], "got none for number 1"),
         (["a"], ["abc"], "expected a list of references"),
+        ("ab", [["a"], ["b"]], "expected a list of captions, got a string"),
     ],
 )
 def test_references_are_checked(captions: list[str], references: list[list[str]], message: str) -> None:

@@ -36,6 +36,8 @@ def test_an_example_by_hand() -> None:
 def test_texts_without_words_are_refused() -> None:
     with pytest.raises(ValueError, match="at least one text with a word"):
         fluency(["", " "], HalfScorer())
+    with pytest.raises(ValueError, match="a list of texts, got a string"):
+        fluency("a b", HalfScorer())
 
 
 def tiny_model() -> tuple[Any, Any]:

@@ -16,10 +16,18 @@ def alignment_accuracy(weights: Tensor, position: Tensor) -> Tensor:
     Returns:
         Scalar.
 
+    Raises:
+        ValueError: If there is not one position for each query.
+
     Example:
         >>> alignment_accuracy(torch.tensor([[0.9, 0.1], [0.6, 0.4]]), torch.tensor([0, 1]))
         tensor(0.5000)
     """
+    if position.shape != weights.shape[:-1]:
+        raise ValueError(
+            f"expected positions of shape {tuple(weights.shape[:-1])}, one for each row of weights, got "
+            f"{tuple(position.shape)}"
+        )
     return (weights.argmax(dim=-1) == position).float().mean()
 
 

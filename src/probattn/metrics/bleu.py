@@ -150,6 +150,10 @@ def _describe(samples: Sequence[Sequence[str]]) -> str:
 
 
 def _require_pairs(hypotheses: Sequence[object], references: Sequence[str]) -> None:
+    if isinstance(hypotheses, str) or isinstance(references, str):
+        raise ValueError(
+            "expected lists of texts, got a string, whose letters would be scored as texts; wrap a single one in a list"
+        )
     if len(hypotheses) != len(references) or not hypotheses:
         raise ValueError(
             f"expected as many hypotheses as references and at least one, got {len(hypotheses)} and {len(references)}"

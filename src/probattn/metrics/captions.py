@@ -141,6 +141,8 @@ def _quiet() -> Iterator[None]:
 
 
 def _require_references(captions: Sequence[str], references: Sequence[Sequence[str]]) -> None:
+    if isinstance(captions, str):
+        raise ValueError("expected a list of captions, got a string; wrap a single caption in a list")
     if len(captions) != len(references) or not captions:
         raise ValueError(
             f"expected a caption for each picture and at least one, got {len(captions)} for {len(references)} pictures"

@@ -73,8 +73,10 @@ def fluency(texts: Sequence[str], scorer: Scorer) -> Fluency:
         scorer: A language model that did not write them.
 
     Raises:
-        ValueError: If no text has a word.
+        ValueError: If no text has a word, or a string stands in place of a list.
     """
+    if isinstance(texts, str):
+        raise ValueError("expected a list of texts, got a string; wrap a single text in a list")
     kept = [text for text in texts if text.split()]
     if not kept:
         raise ValueError(f"fluency needs at least one text with a word, got {len(texts)} texts without any")
