@@ -286,6 +286,10 @@ class TestErrors:
         [
             ({"family": "weibull"}, "family must be e.g. probattn.Weibull"),
             ({"prior": lambda place: place.head_dim}, "must return e.g. a KeyPrior, it returned 8"),
+            (
+                {"prior": KeyPrior(8, GammaPrior())},
+                "prior got a KeyPrior; .* pass a function that makes it, e.g. prior=lambda place: KeyPrior",
+            ),
             ({"kl_weight": "linear"}, "kl_weight must be a number or a schedule"),
             ({"layers": 1}, r"layers must be a list of whole numbers, e.g. layers=\[0\]; got 1"),
             ({"layers": "last"}, "layers must be a list of whole numbers, .* got 'last'"),

@@ -65,6 +65,14 @@ def test_a_model_without_errors_has_a_picture(figures: list[Any]) -> None:
     assert figures[0].axes[0].get_ylim()[1] > 0.0
 
 
+def test_names_are_shown_as_they_stand(figures: list[Any]) -> None:
+    name = r"5 $ or 6 $\nonsense"  # a formula, and one that there is not
+    reliability_plot({name: BINS})
+    risk_coverage_plot({name: CURVE})
+    assert figures[0].axes[0].get_title().startswith(r"5 \$ or 6 \$")
+    assert figures[1].axes[0].get_legend().get_texts()[0].get_text().startswith(r"5 \$ or 6 \$")
+
+
 def test_nothing_to_plot_is_named() -> None:
     with pytest.raises(ValueError, match=r"one prediction or more, got none; metrics\.reliability_bins makes them"):
         reliability_plot({})

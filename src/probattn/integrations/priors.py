@@ -66,7 +66,7 @@ def make_prior(recipe: PriorRecipe | None, family: Family, place: Place) -> Cond
 
     Raises:
         ValueError: If the recipe has no meaning, or none for this family, or there is no KL between the two.
-        TypeError: If a function made something else than a prior.
+        TypeError: If a function made something else than a prior, or a prior stands in the place of a function.
     """
     scores, support = torch.zeros(1, place.num_heads, 1, 2, device="cpu"), Dense()  # (B, H, T, S)
     try:
@@ -96,6 +96,11 @@ def _made(recipe: PriorRecipe, family: Family, place: Place) -> Conditional:
         return _key_prior(_matching(family), place)
     if recipe == "fixed":
         return Uniform(_matching(family))
+    if isinstance(recipe, Conditional):
+        raise TypeError(
+            f"prior got a {type(recipe).__name__}; every place needs one of its own width, so pass a function that "
+            "makes it, e.g. prior=lambda place: KeyPrior(place.head_dim, GammaPrior(rate=0.01))"
+        )
     if not callable(recipe):
         raise ValueError(
             "prior must be 'contextual', 'fixed', a prior family such as GammaPrior(rate=0.01), a function from a "

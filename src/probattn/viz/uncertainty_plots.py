@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from probattn.viz.figure import COLOURS, new_figure, to_svg
+from probattn.viz.figure import COLOURS, new_figure, plain, to_svg
 
 __all__ = ["Bins", "Curve", "reliability_plot", "risk_coverage_plot"]
 
@@ -98,7 +98,7 @@ def risk_coverage_plot(curves: Mapping[str, Curve]) -> str:
     for number, (name, curve) in enumerate(curves.items()):
         coverage, risk = _thinned(curve.coverage), _thinned(curve.risk)
         colour, style = COLOURS[number % len(COLOURS)], ("-", "--", ":")[number // len(COLOURS) % 3]
-        axes.plot(coverage, risk, style, color=colour, lw=1.6, label=f"{name} (area {curve.area:.4f})")
+        axes.plot(coverage, risk, style, color=colour, lw=1.6, label=f"{plain(name)} (area {curve.area:.4f})")
     axes.set(xlabel="coverage: share of examples answered", ylabel="risk: share of wrong answers among them")
     axes.set_xlim(0.0, 1.0)
     axes.set_ylim(0.0, 1.1 * max(_highest_risk(curve) for curve in curves.values()))
@@ -124,7 +124,7 @@ def _draw_reliability(upper: Any, lower: Any, bins: Bins, name: str) -> None:
     for x, y in zip(points, height, strict=True):
         upper.plot([x, x], [x, y], color=COLOURS[1], lw=1.4)  # the gap that the calibration error averages
     error = sum(weight * gap for weight, gap in zip(share, gaps, strict=True))
-    upper.set_title(f"{name}\ncalibration error {error:.3f}", fontsize=9)
+    upper.set_title(f"{plain(name)}\ncalibration error {error:.3f}", fontsize=9)
     upper.set_xlim(0.0, 1.0)
     upper.set_ylim(0.0, 1.0)
     lower.bar(left, share, width, align="edge", color="#9aa7ba", edgecolor="white", lw=0.6)
