@@ -265,3 +265,18 @@ def test_windows_that_are_hidden_by_minus_100_are_not_in_the_kl() -> None:
         model(torch.randn(2, 3, 32, 32))
     kls = [float(latent.kl.detach().mean()) for latent in record.latents]
     assert len(kls) == 2 and 0.0 < kls[1] < kls[0]  # fewer keys a query, and so a smaller sum
+
+
+def test_answers_to_choose_from_are_one_example_whatever_they_are_given_as() -> None:
+    torch.manual_seed(0)
+    model = transformers.BertForMultipleChoice(transformers.BertConfig(**BERT))
+    make_stochastic(model, FAMILY, "fixed", kl_per="example")
+    without_dropout(model)
+    ids = torch.randint(3, BERT["vocab_size"], (2, 3, 5))  # two questions of three answers
+    vectors = model.get_input_embeddings()(ids)
+    torch.manual_seed(1)
+    by_number = model(ids)
+    torch.manual_seed(1)
+    by_vector = model(inputs_embeds=vectors)
+    assert by_number.kl.shape == by_vector.kl.shape == (2,)
+    assert torch.allclose(by_number.kl_cost, by_vector.kl_cost)

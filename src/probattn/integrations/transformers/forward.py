@@ -81,9 +81,7 @@ class StochasticForward:
         if call.receipts and self._can_carry(outputs):
             self._check_gradient(call)
             self._count_pass()
-            main = arguments.get(self.model.main_input_name)
-            num_examples = main.shape[0] if isinstance(main, Tensor) else None
-            outputs = self._with_kl(outputs, *call.totals(self._decoder_queries(arguments), num_examples))
+            outputs = self._with_kl(outputs, *call.totals(self._decoder_queries(arguments), self._num_rows(arguments)))
         return outputs.to_tuple() if is_tuple and isinstance(outputs, ModelOutput) else outputs
 
     def _with_kl(self, outputs: dict[str, Any], kl: Tensor, num_weights: Tensor) -> dict[str, Any]:
@@ -150,6 +148,11 @@ class StochasticForward:
         if past is None or not is_needed:
             return 0
         return int(past.get_seq_length())
+
+    def _num_rows(self, arguments: dict[str, Any]) -> int | None:
+        """Examples in a call: rows of its main input, or of the vectors that stand in its place; None: nobody tells."""
+        mains = (arguments.get(name) for name in (self.model.main_input_name, "inputs_embeds"))
+        return next((main.shape[0] for main in mains if isinstance(main, Tensor)), None)
 
     def _decoder_queries(self, arguments: dict[str, Any]) -> Tensor | None:
         """(B, T) False for padded positions of the target of an encoder-decoder model."""
