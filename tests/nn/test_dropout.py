@@ -17,6 +17,15 @@ def test_share_and_scale_are_those_of_dropout(p: float) -> None:
     assert torch.allclose(dropped[dropped != 0], torch.tensor(1 / (1 - p)), rtol=1e-3)
 
 
+def test_half_precision_keeps_the_mean() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(200_000).bfloat16()
+    dropped = Dropout(0.1)(x)
+    kept = dropped != 0
+    scale = dropped[kept].double().abs().sum() / x[kept].double().abs().sum()
+    assert float(scale) == pytest.approx(1 / 0.9, rel=3e-4)  # as a bfloat16 it would be off by 1.6e-3
+
+
 def test_every_place_is_dropped_alike_and_neighbours_are_independent() -> None:
     torch.manual_seed(1)
     kept = torch.stack([Dropout(0.5)(torch.ones(8)) > 0 for _ in range(4000)]).float()
