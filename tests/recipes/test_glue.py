@@ -18,6 +18,7 @@ import torch
 from probattn.core import Constant
 from probattn.data.sentences import generated_task
 from probattn.distributions import GammaPrior, Lognormal, Weibull
+from probattn.nn import Dropout
 from probattn.predict import Prediction
 from probattn.recipes import glue_search
 from probattn.recipes.comparison import Comparison, compare
@@ -130,6 +131,14 @@ def test_half_precision_trains_alike_and_keeps_weights_in_float32() -> None:
     assert runs["no"].kl == pytest.approx(runs["bf16"].kl, rel=0.02)
     with pytest.raises(SystemExit, match="precision"):
         settings_of("wc", **{"optimiser.precision": "fp8"})
+
+
+@pytest.mark.parametrize("row", ["soft", "wc"])
+def test_dropout_is_the_fast_one_at_the_rates_of_the_settings(row: str) -> None:
+    model = build_model(settings_of(row, **{"encoder.dropout": 0.2, "encoder.classifier_dropout": 0.3}), HEAD)
+    assert not any(isinstance(module, torch.nn.Dropout) for module in model.modules())
+    rates = [module.p for module in model.modules() if isinstance(module, Dropout)]
+    assert rates == [0.2] * 7 + [0.3]  # of the embeddings, three times in each of two layers, of the classifier
 
 
 def test_plain_attention_has_no_modes_with_noise() -> None:

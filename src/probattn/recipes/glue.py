@@ -59,7 +59,7 @@ def train(run: Run) -> RowResult:
         task.evaluator(model, settings.evaluation),
         splits.valid,
         splits.conditions,
-        modes=_modes(settings, task.head),
+        modes=_modes(settings, task.head) if training.diverged_at is None else [],  # draws would say nothing
         max_drawn=settings.evaluation.max_drawn,
     )
     _keep_examples(run.output, found.examples)
