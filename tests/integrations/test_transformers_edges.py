@@ -280,3 +280,19 @@ def test_answers_to_choose_from_are_one_example_whatever_they_are_given_as() -> 
     by_vector = model(inputs_embeds=vectors)
     assert by_number.kl.shape == by_vector.kl.shape == (2,)
     assert torch.allclose(by_number.kl_cost, by_vector.kl_cost)
+
+
+def test_labels_that_are_no_tensor() -> None:
+    torch.manual_seed(0)
+    backbone = transformers.ResNetConfig(
+        embedding_size=8, hidden_sizes=[8] * 4, depths=[1] * 4, out_features=["stage4"], layer_type="basic"
+    )
+    sizes = {"d_model": 16, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16, "num_queries": 3, "num_labels": 2}
+    depths = {f"{part}_{what}": 2 for part in ("encoder", "decoder") for what in ("layers", "attention_heads")}
+    config = transformers.DetrConfig(backbone_config=backbone, **sizes, **depths)
+    model = transformers.DetrForObjectDetection(config)
+    make_stochastic(model, FAMILY)
+    model.train()
+    boxes = [{"class_labels": torch.tensor([1]), "boxes": torch.full((1, 4), 0.3)}] * 2
+    outputs = model(torch.randn(2, 3, 64, 64), labels=boxes)
+    assert outputs.kl.shape == (2,) and torch.allclose(outputs.loss, outputs.task_loss + outputs.kl_cost)

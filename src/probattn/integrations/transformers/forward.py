@@ -159,10 +159,11 @@ class StochasticForward:
         if not getattr(self.model.config, "is_encoder_decoder", False):
             return None
         mask: Tensor | None = arguments.get("decoder_attention_mask")
-        labels: Tensor | None = arguments.get("labels")
+        labels = arguments.get("labels")
         if mask is not None and mask.dim() == 2:
             return mask.bool()
-        return None if labels is None else labels != _IGNORED_LABEL
+        # Those of boxes in pictures (DETR) are a list, and say nothing about queries.
+        return labels != _IGNORED_LABEL if isinstance(labels, Tensor) else None
 
 
 def _takes_return_dict(forward: Any) -> bool:
