@@ -130,6 +130,14 @@ def test_q_equal_to_p_has_no_kl(estimator: Estimator) -> None:
         assert torch.equal(latent.draw.log_posterior, latent.draw.log_prior)
 
 
+@pytest.mark.parametrize("wrong", [Mean, "mean", None])
+def test_what_is_no_estimator_is_named(wrong: object) -> None:
+    site = Site("weights", prior=FromScores(pa.Categorical()), posterior=None)
+    for visit in (site, site.predict):
+        with pytest.raises(TypeError, match=r"expected an estimator for site 'weights', such as Mean\(\)"):
+            visit(make_given(), wrong)
+
+
 def test_no_prior_has_no_kl() -> None:
     latent = Site("a", prior=None, posterior=FromScores(Weibull()))(make_given(), Pathwise(2))
     assert torch.equal(latent.kl, torch.zeros(B, T))

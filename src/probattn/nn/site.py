@@ -107,6 +107,7 @@ class Site(nn.Module):
         if self.predictive == "posterior":
             latent: Latent = self(given, estimator, seed=seed)
             return latent
+        self._require_estimator(estimator)
         seed = _seed_on(given, seed)
         prior = self._predictive_distribution(given)
         draw = estimator(cast(LatentDistribution, prior), cast(LatentDistribution, prior), seed)
@@ -115,6 +116,7 @@ class Site(nn.Module):
 
     def replay(self, given: Given, estimator: Estimator, seed: Tensor) -> Replay:
         """Posterior, prior and draw of a visit, from its seed: the same numbers, differentiable anew."""
+        self._require_estimator(estimator)
         if self.posterior is None:
             if self.prior is None:
                 raise ValueError(f"site '{self.name}' has neither a prior nor a posterior")
@@ -130,6 +132,12 @@ class Site(nn.Module):
             return Replay(posterior, prior, _with_log_prior(draw, posterior, prior))
         p: Distribution | None = None if own is None else own(given)
         return Replay(posterior, p, estimator(q, cast("LatentDistribution | None", p), seed))
+
+    def _require_estimator(self, estimator: object) -> None:
+        if not isinstance(estimator, Estimator):
+            raise TypeError(
+                f"expected an estimator for site '{self.name}', such as Mean() or Pathwise(), got {estimator!r}"
+            )
 
     def expected(self, given: Given) -> Tensor:
         """(*unit, *event) plug-in value under the predictive distribution, for state paths and plots."""
