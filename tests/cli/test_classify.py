@@ -53,6 +53,20 @@ def test_draws_are_repeatable_and_differ_by_mode(run: Path) -> None:
     assert not torch.equal(noise.probabilities, dropout.probabilities)
 
 
+def test_the_graph_is_found_from_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_graph(block_model(200, num_classes=3, signal=3.0), tmp_path / "mine.npz")
+    monkeypatch.chdir(tmp_path)
+    settings = ["graph.name=mine.npz", "optimiser.max_epochs=1", "evaluation.draws=2"]
+    cli.main(["train", "gat/gat", *settings, "--output", "run"])
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    # another graph of the same name must not take its place
+    write_graph(block_model(120, num_classes=3, signal=3.0), elsewhere / "mine.npz")
+    cli.main(["classify", "../run", "--output", "classes.tsv"])
+    assert len((elsewhere / "classes.tsv").read_text().splitlines()) == 200
+
+
 def test_command(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plain = lines_of(capsys, str(run))
     assert len(plain) == 200 and all(len(line.split("\t")) == 3 for line in plain)

@@ -12,7 +12,7 @@ from probattn.data.graphs import NodeGraph
 from probattn.metrics import mutual_information, top_two_p_value
 from probattn.models.gat import GAT, neighbourhoods
 from probattn.recipes.gat_eval import MODES, Inputs, compact, drawn_log_probs
-from probattn.recipes.gat_settings import GatSettings, build_model
+from probattn.recipes.gat_settings import GatSettings, build_model, is_file_name
 from probattn.recipes.storage import without_paths
 from probattn.training import load_weights, save_model_folder
 
@@ -101,7 +101,9 @@ class NodeClassifier:
     def save(self, folder: Path, plain: Mapping[str, Any], *, num_classes: int) -> Path:
         """Write config.json, model.safetensors and sizes.json; all or nothing."""
         sizes = {"num_features": self.num_features, "num_classes": num_classes}
-        config = {"recipe": "gat", "settings": without_paths(plain)}
+        name = plain["graph"]["name"]
+        graph = {**plain["graph"], "name": Path(name) if is_file_name(name) else name}  # a path holds from any folder
+        config = {"recipe": "gat", "settings": without_paths({**plain, "graph": graph})}
         return save_model_folder(self.model, folder, config=config, files={SIZES_FILE: json.dumps(sizes).encode()})
 
 

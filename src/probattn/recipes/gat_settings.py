@@ -120,11 +120,21 @@ class GatSettings:
     """Of initial weights, dropout and noise; graph and split do not depend on it."""
 
 
+def is_file_name(name: str) -> bool:
+    """Whether the name of a graph is that of a file, and not of a graph that the library knows.
+
+    Example:
+        >>> is_file_name("cora"), is_file_name("mine.npz")
+        (False, True)
+    """
+    return name.endswith(".npz")
+
+
 def load_graph(settings: GraphSettings) -> NodeGraph:
     """The graph as it is trained on."""
     if settings.name == "generated":
         graph = block_model(settings.num_nodes, signal=2.0, homophily=0.7, seed=settings.graph_seed)
-    elif settings.name.endswith(".npz"):
+    elif is_file_name(settings.name):
         graph = read_graph(settings.name)
     elif settings.name in planetoid.NUM_NODES:
         graph = planetoid.load(settings.name, may_download=settings.may_download)
