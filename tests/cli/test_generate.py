@@ -1,9 +1,11 @@
 """`probattn generate`: options that a kind of model cannot use are refused before anything is read or drawn."""
 
 import pytest
+from jsonargparse import Namespace
 
 from probattn import cli
 from probattn.cli import generate
+from probattn.recipes.generation_search import Generated
 from probattn.recipes.generator import Generator
 from probattn.recipes.text_writer import TextWriter
 
@@ -36,3 +38,9 @@ def test_options_without_effect_are_refused(
     monkeypatch.setattr(generate, "load", lambda path: object.__new__(kind))
     with pytest.raises(SystemExit, match=message):
         cli.main(["generate", "MODEL", *words])
+
+
+def test_distinct_texts_are_in_the_order_drawn() -> None:
+    drawn = [Generated(text, -float(number), is_complete=True) for number, text in enumerate(("a", "b", "a", "c"))]
+    lines = generate._lines(7, "x", drawn, Namespace(distinct=True, scores=None, format="text"))
+    assert lines == ["7 ||| a ||| -0.0000", "7 ||| b ||| -1.0000", "7 ||| c ||| -3.0000"]

@@ -310,6 +310,20 @@ def test_own_files_are_split_from_their_end(tmp_path: Path) -> None:
         load_corpus(CorpusSettings(name="files", src=source, tgt=target, test_size=20))
 
 
+def test_pairs_with_an_empty_or_very_long_side_are_left_out_where_that_is_asked_for(tmp_path: Path) -> None:
+    source, target = tmp_path / "a.txt", tmp_path / "b.txt"
+    source.write_text("".join(f"a b {i}\n" for i in range(40)))
+    target.write_text("".join("\n" if i == 3 else "c " * (1001 if i == 5 else 2) + "\n" for i in range(40)))
+    own = {"corpus.name": "files", "corpus.src": source, "corpus.tgt": target, "corpus.test_size": 2}
+    with pytest.raises(ValueError, match=r"b\.txt, line 4: empty line; .* corpus\.on_empty=skip"):
+        load_corpus(settings_of("ved", **own).corpus)
+    own |= {"corpus.on_empty": "skip"}  # what the message says
+    with pytest.raises(ValueError, match=r"b\.txt, line 6: 1,001 words, .* corpus\.on_long=skip"):
+        load_corpus(settings_of("ved", **own).corpus)
+    corpus = load_corpus(settings_of("ved", **own, **{"corpus.on_long": "skip"}).corpus)
+    assert corpus.texts["train"].source[3:5] == ("a b 4", "a b 6")
+
+
 def test_estimators_at_mean_cover_all_sites() -> None:
     model = task_of("ved-weibull").model
     assert at_mean(model) == {"code": Mean(), "attention": Mean()}

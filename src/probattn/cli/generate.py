@@ -213,7 +213,10 @@ def _as_written(texts: Sequence[str], arguments: Namespace) -> list[str]:
 
 def _lines(number: int, source: str, texts: Sequence[Generated], arguments: Namespace) -> list[str]:
     if arguments.distinct:
-        texts = list({one.text: one for one in reversed(texts)}.values())[::-1]
+        first: dict[str, Generated] = {}
+        for one in texts:
+            first.setdefault(one.text, one)
+        texts = list(first.values())
     shows_scores = arguments.scores is not False
     if arguments.format == "json":
         samples = [{"text": one.text, **({"log_prob": one.log_prob} if shows_scores else {})} for one in texts]

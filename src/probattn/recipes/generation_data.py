@@ -12,6 +12,7 @@ from probattn.data.parallel import ParallelText, read_parallel
 from probattn.data.subwords import Subwords
 from probattn.data.truncation import truncated
 from probattn.data.words import train_words
+from probattn.recipes.later_settings import added
 from probattn.recipes.translation_data import Corpus, lowercased
 
 Split = Literal["train", "valid", "test"]
@@ -36,6 +37,10 @@ class CorpusSettings:
     """files: source side, plain or gz."""
     tgt: Path | None = None
     """files: target side; leave it out to reconstruct."""
+    on_empty: Literal["error", "skip"] = added("error")
+    """files: what to do with a pair of which a side is empty."""
+    on_long: Literal["error", "skip"] = added("error")
+    """files: what to do with a pair of which a side has more than 1,000 words."""
     max_source: int = 30
     """Words of a source; the rest is cut off (the paper: 30)."""
     max_target: int = 20
@@ -111,7 +116,9 @@ def _own_files(settings: CorpusSettings) -> dict[str, ParallelText]:
     """Training lines, and a twentieth of the text (at most 1,000 lines) each for validation and test, from its end."""
     if settings.src is None:
         raise ValueError("corpus.name=files needs corpus.src, and corpus.tgt unless it is an autoencoder")
-    text = read_parallel(settings.src, settings.tgt or settings.src)
+    text = read_parallel(
+        settings.src, settings.tgt or settings.src, on_empty=settings.on_empty, on_long=settings.on_long
+    )
     held_out = settings.test_size or min(1000, max(2, len(text) // 20))
     if len(text) < 2 * held_out + 1:
         raise ValueError(
