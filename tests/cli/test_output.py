@@ -7,9 +7,13 @@ import warnings
 from pathlib import Path
 
 import pytest
+import torch
 
 import probattn.cli as cli
+from probattn.cli import features
 from probattn.cli.output import Output
+from probattn.data.extract_features import Extraction
+from probattn.data.image_features import ImageFeatures, read_features
 from probattn.training import CollapseWarning
 
 
@@ -72,14 +76,37 @@ def test_names_that_cannot_be_are_refused_at_once(tmp_path: Path) -> None:
         Output(tmp_path / "file" / "lines.txt")
 
 
-@pytest.mark.parametrize("command", ["translate", "generate", "augment", "answer", "classify", "align", "eval"])
+@pytest.mark.parametrize(
+    "command", ["translate", "generate", "augment", "answer", "classify", "align", "eval", "gallery"]
+)
 def test_commands_look_at_the_output_before_the_work(tmp_path: Path, command: str) -> None:
     more = {
         "align": ["--src", "a", "--tgt", "b"],
         "answer": ["--features", "f", "--image", "i", "--question", "q"],
+        "gallery": ["--features", "f"],
     }
     with pytest.raises(SystemExit, match="is a folder; name a file in it"):  # not that there is no model
         cli.main([command, str(tmp_path / "none"), *more.get(command, []), "--output", str(tmp_path)])
+
+
+def test_other_files_are_looked_at_before_the_work(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    wrong = str(tmp_path / "file" / "features.npz")
+    with pytest.raises(SystemExit, match=r"OUTPUT .*features\.npz: nothing can be written into"):
+        cli.main(["features", str(tmp_path / "none"), wrong])  # not that there are no pictures
+    asked = ["--features", "f", "--image", "i", "--question", "q"]
+    with pytest.raises(SystemExit, match=r"--map .*features\.npz: nothing can be written into"):
+        cli.main(["answer", str(tmp_path / "none"), *asked, "--map", wrong])
+
+
+def test_features_make_the_folder_that_they_are_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Extraction(ImageFeatures(("a.jpg",), torch.ones(1, 4, 3)), skipped={})
+    monkeypatch.setattr(features, "list_pictures", lambda folder: {})
+    monkeypatch.setattr(features, "efficientnet_lite0", lambda: None)
+    monkeypatch.setattr(features, "extract_features", lambda *given, **named: found)
+    path = tmp_path / "new" / "features.npz"
+    cli.main(["features", "photos", str(path)])  # hours of work must not be lost for want of a folder
+    assert read_features(path).names == ("a.jpg",)
 
 
 def test_warnings_of_ours_are_lines(monkeypatch: pytest.MonkeyPatch) -> None:

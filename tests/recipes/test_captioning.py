@@ -247,7 +247,7 @@ def test_three_commands_from_photographs_to_a_gallery(
         main(["gallery", str(run), *common[:2], "--images", str(tmp_path / "nowhere")])
     with pytest.raises(SystemExit, match="--beam_size must be at least 1, got 0"):
         main(["gallery", str(run), *common, "--beam_size", "0"])
-    with pytest.raises(SystemExit, match="is a folder; name the file of the page"):
+    with pytest.raises(SystemExit, match="is a folder; name a file in it"):
         main(["gallery", str(run), *common[:2], "--output", str(tmp_path)])
     with pytest.raises(SystemExit, match="written to an .npz file"):
         main(["features", str(photos), str(tmp_path / "features.txt")])

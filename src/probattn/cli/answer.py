@@ -8,7 +8,7 @@ from jsonargparse import ArgumentParser, Namespace
 
 from probattn.cli.command import Command
 from probattn.cli.models import open_model
-from probattn.cli.output import Output
+from probattn.cli.output import Output, require_writable
 from probattn.data.image_features import ImageFeatures, read_features
 from probattn.data.picture_questions import read_questions
 from probattn.recipes.storage import write_atomically
@@ -54,6 +54,8 @@ def _run(arguments: Namespace) -> None:
     if (arguments.map is not None and not is_one) or (arguments.picture is not None and arguments.map is None):
         raise ValueError("--map is for one --image and --question; --picture is for --map")
     output = Output(arguments.output)
+    if arguments.map is not None:
+        require_writable(arguments.map, "--map")
     answerer = open_model(arguments.model, Answerer, "no model that answers questions about pictures")
     features = read_features(arguments.features)
     if is_one:

@@ -6,6 +6,7 @@ from pathlib import Path
 from jsonargparse import ArgumentParser, Namespace
 
 from probattn.cli.command import Command
+from probattn.cli.output import require_writable
 from probattn.data.extract_features import Projection, efficientnet_lite0, extract_features, list_pictures
 from probattn.data.image_features import write_features
 
@@ -34,11 +35,13 @@ def _run(arguments: Namespace) -> None:
         raise ValueError(f"features are written to an .npz file, got {arguments.output}")
     if arguments.batch_size < 1:
         raise ValueError(f"--batch_size must be at least 1, got {arguments.batch_size}")
+    require_writable(arguments.output, "OUTPUT")
     pictures = list_pictures(arguments.images)
     projection = None if arguments.like is None else Projection.of_file(arguments.like)
     found = extract_features(
         pictures, efficientnet_lite0(), projection=projection, batch_size=arguments.batch_size, show_progress=True
     )
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
     write_features(arguments.output, found.features)
     features = found.features
     print(

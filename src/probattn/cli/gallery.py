@@ -10,6 +10,7 @@ from jsonargparse import ArgumentParser, Namespace
 
 from probattn.cli.command import Command
 from probattn.cli.models import open_model
+from probattn.cli.output import require_writable
 from probattn.data.extract_features import open_picture
 from probattn.data.flickr8k import read_captions
 from probattn.data.image_features import ImageFeatures, read_features
@@ -52,8 +53,7 @@ def _run(arguments: Namespace) -> None:
         )
     if arguments.beam_size is not None and arguments.beam_size < 1:
         raise ValueError(f"--beam_size must be at least 1, got {arguments.beam_size}")
-    if arguments.output.is_dir():
-        raise IsADirectoryError(f"--output {arguments.output} is a folder; name the file of the page")
+    require_writable(arguments.output, "--output")
     writer = open_model(arguments.model, CaptionWriter, "no captioner")
     if arguments.images is not None and not arguments.images.is_dir():
         raise NotADirectoryError(f"{arguments.images} is not a folder; name the one that holds the pictures")

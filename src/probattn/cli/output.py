@@ -11,7 +11,7 @@ from typing import IO, Never, Self
 
 from tqdm import tqdm
 
-__all__ = ["Output", "progress_over"]
+__all__ = ["Output", "progress_over", "require_writable"]
 
 
 class Output:
@@ -32,13 +32,8 @@ class Output:
         self.path = path
         self.num_lines = 0
         self._stream: IO[str] | None = None
-        if path is None:
-            return
-        if path.is_dir():
-            raise ValueError(f"--output {path} is a folder; name a file in it")
-        place = _existing(path.parent) if self._has_place(path) else path
-        if (self._has_place(path) and not place.is_dir()) or not os.access(place, os.W_OK):
-            raise ValueError(f"--output {path}: nothing can be written into {place}; name a file elsewhere")
+        if path is not None:
+            require_writable(path, "--output")
 
     def __enter__(self) -> Self:
         return self
@@ -62,11 +57,11 @@ class Output:
             return
         if kind is None:
             self._opened(self.path).close()
-            if self._has_place(self.path):
+            if _has_place(self.path):
                 self._part(self.path).replace(self.path.resolve())
         elif self._stream is not None:
             self._stream.close()
-            if self._has_place(self.path):
+            if _has_place(self.path):
                 print(
                     f"probattn: {self.num_lines} lines that were done are in {self._part(self.path)}", file=sys.stderr
                 )
@@ -74,19 +69,31 @@ class Output:
     def _opened(self, path: Path) -> IO[str]:
         if self._stream is None:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._stream = _writer(self._part(path) if self._has_place(path) else path, path.suffix)
+            self._stream = _writer(self._part(path) if _has_place(path) else path, path.suffix)
         return self._stream
-
-    @staticmethod
-    def _has_place(path: Path) -> bool:
-        """Whether it is a file, present or to come; a device or a pipe is written to, never replaced."""
-        return path.is_file() or not path.exists()
 
     @staticmethod
     def _part(path: Path) -> Path:
         """Beside what a link leads to, not beside the link."""
         path = path.resolve()
         return path.with_name(path.name + ".part")
+
+
+def require_writable(path: Path, option: str) -> None:
+    """Refuse, before any work is done, a name that cannot be written to.
+
+    Args:
+        path: Of a file; folders above it that are not there can be made.
+        option: What it was given as, for the message.
+
+    Raises:
+        ValueError: It is a folder, or nothing can be written there.
+    """
+    if path.is_dir():
+        raise ValueError(f"{option} {path} is a folder; name a file in it")
+    place = _existing(path.parent) if _has_place(path) else path
+    if (_has_place(path) and not place.is_dir()) or not os.access(place, os.W_OK):
+        raise ValueError(f"{option} {path}: nothing can be written into {place}; name a file elsewhere")
 
 
 def progress_over(total: int | None, what: str, output: Output) -> "tqdm[Never]":
@@ -111,6 +118,11 @@ def _writer(path: Path, suffix: str) -> IO[str]:
     if suffix == ".xz":
         return lzma.open(path, "wt", encoding="utf-8")
     return path.open("w", encoding="utf-8")
+
+
+def _has_place(path: Path) -> bool:
+    """Whether it is a file, present or to come; a device or a pipe is written to, never replaced."""
+    return path.is_file() or not path.exists()
 
 
 def _existing(folder: Path) -> Path:
