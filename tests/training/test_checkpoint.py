@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import re
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,24 @@ def train(
 
 def names(folder: Path) -> set[str]:
     return {path.name for path in (folder / "checkpoints").iterdir()}
+
+
+def test_one_process_at_a_time_trains_into_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(files, "_PATIENCE", 0.0)
+    train(tmp_path, updates=2)
+    log = (tmp_path / "log.jsonl").read_bytes()
+    with files.exclusive(tmp_path), pytest.raises(OutputError, match="another process trains into .*; let it end, or"):
+        train(tmp_path, updates=2)
+    assert (tmp_path / "log.jsonl").read_bytes() == log
+    train(tmp_path, updates=2)  # the lock is gone with its holder
+    monkeypatch.setattr(files, "_PATIENCE", 60.0)
+    holder = files.exclusive(tmp_path)
+    holder.__enter__()
+    threading.Timer(0.3, holder.__exit__, (None, None, None)).start()
+    train(tmp_path, updates=2)  # one that is just saving is waited for
+    assert "waiting for it to end" in capsys.readouterr().err
 
 
 def test_layout_and_what_is_kept(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import shutil
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,11 +14,12 @@ import safetensors
 import safetensors.torch
 from torch import nn
 
-from probattn.training.errors import OutputError
+from probattn.training.errors import OutputError, say
 
 __all__ = [
     "atomic_folder",
     "clean_folder",
+    "exclusive",
     "file_digest",
     "remove_folder",
     "write_bytes",
@@ -27,6 +29,8 @@ __all__ = [
 ]
 
 _HIDDEN = ".unfinished-"
+_PATIENCE, _PAUSE = 10.0, 0.2
+"""Seconds that a process which is just saving and ending is waited for, and between two looks."""
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -110,6 +114,48 @@ def clean_folder(folder: Path) -> None:
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
+
+
+@contextmanager
+def exclusive(folder: Path) -> Iterator[None]:
+    """Inside the block no other process of this machine is in one for the same folder.
+
+    The kernel frees the lock when its process ends, however it ends. Where there are no locks (on Windows, on some
+    network file systems) nothing is locked.
+
+    Raises:
+        OutputError: Another process is in such a block and stays there, or the folder cannot be made.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise OutputError(f"cannot write to {folder}: {error.strerror}") from error
+    has_waited, until = False, time.monotonic() + _PATIENCE
+    try:
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if time.monotonic() > until:
+                    raise OutputError(
+                        f"another process trains into {folder}; let it end, or choose another output folder"
+                    ) from error
+            except OSError:  # a file system without locks
+                break
+            if not has_waited:
+                say(f"Another process trains into {folder}; waiting for it to end.")
+                has_waited = True
+            time.sleep(_PAUSE)
+        yield
+    finally:
+        os.close(handle)
 
 
 def _sync_folder(folder: Path) -> None:

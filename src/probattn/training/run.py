@@ -12,6 +12,7 @@ import torch
 from probattn.training.batches import Dealer, Group
 from probattn.training.checkpoint import CheckpointStore
 from probattn.training.distributed import Processes
+from probattn.training.files import exclusive
 from probattn.training.interrupt import Interrupt
 from probattn.training.journal import Journal, LogSums, Progress
 from probattn.training.model_folder import load_weights
@@ -62,11 +63,13 @@ class Run:
 
     def execute(self) -> None:
         """Train until the stages are done, a signal arrives or the time is up."""
-        restored = self._keeper.restore()
-        if restored is not None:
-            self.loop = restored.loop
-            self._sums.load(restored.sums)
         with ExitStack() as stack:
+            # two processes would write into one log and delete each other's checkpoints
+            self._processes.on_main(lambda: stack.enter_context(exclusive(self._output)))
+            restored = self._keeper.restore()
+            if restored is not None:
+                self.loop = restored.loop
+                self._sums.load(restored.sums)
             stack.enter_context(self.interrupt)
             if self._processes.is_main:
                 start, use_board = self.loop.log_bytes, self._settings.tensorboard
