@@ -9,7 +9,7 @@ import torch
 
 from probattn.training import CheckpointError
 
-__all__ = ["load"]
+__all__ = ["load", "text_digest"]
 
 
 def load(path: str | Path) -> Any:
@@ -24,12 +24,7 @@ def load(path: str | Path) -> Any:
     Raises:
         CheckpointError: If this is no model folder, or it is damaged, or its settings do not fit this version.
     """
-    folder = Path(path)
-    if not folder.is_dir():
-        kind = "is a file" if folder.exists() else "does not exist"
-        raise CheckpointError(f"{folder} {kind}; name the folder of a run, or of a trained model")
-    if not (folder / "config.json").exists() and (folder / "model" / "config.json").exists():
-        folder = folder / "model"
+    folder = _model_folder(Path(path))
     config_file = folder / "config.json"
     try:
         config = json.loads(config_file.read_text(encoding="utf-8"))
@@ -43,6 +38,21 @@ def load(path: str | Path) -> Any:
         raise CheckpointError(f"{config_file} is no configuration of probattn, or was cut off: {error!r}") from error
     with torch.random.fork_rng(devices=[]):  # building a network draws its first weights
         return _open(folder, name, plain)
+
+
+def text_digest(path: str | Path) -> str | None:
+    """Digest of the text that a model was trained on; None where its folder, which `load` has opened, has none."""
+    found = json.loads((_model_folder(Path(path)) / "config.json").read_text(encoding="utf-8")).get("text")
+    return None if found is None else str(found)
+
+
+def _model_folder(folder: Path) -> Path:
+    """The folder itself, or the one of the model in the folder of a run."""
+    if not folder.is_dir():
+        kind = "is a file" if folder.exists() else "does not exist"
+        raise CheckpointError(f"{folder} {kind}; name the folder of a run, or of a trained model")
+    is_run = not (folder / "config.json").exists() and (folder / "model" / "config.json").exists()
+    return folder / "model" if is_run else folder
 
 
 def _open(folder: Path, name: str, plain: dict[str, Any]) -> Any:

@@ -138,6 +138,22 @@ def test_align_keeps_the_lines_and_measures(
     assert "alignment error rate: 1.0000" in capsys.readouterr().err
 
 
+def test_eval_says_when_the_own_text_has_changed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, target = write_toy_language(tmp_path)
+    text = {"corpus.name": "files", "corpus.src": source, "corpus.tgt": target}
+    words = [f"{name}={value}" for name, value in {**text, **SMALL, "epochs": 1}.items()]
+    cli.main(["train", "translation/soft", *words, "--output", str(tmp_path / "run")])
+    capsys.readouterr()
+    cli.main(["eval", str(tmp_path / "run")])
+    assert "has changed" not in capsys.readouterr().err
+    for file in (source, target):
+        file.write_text("".join(file.read_text().splitlines(keepends=True)[:-10]))
+    cli.main(["eval", str(tmp_path / "run" / "model")])
+    assert "was trained on has changed since, so that lines which are held out now may be" in capsys.readouterr().err
+
+
 def test_eval_on_the_own_text_and_under_other_ways(
     trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

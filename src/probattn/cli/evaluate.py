@@ -14,7 +14,7 @@ from probattn.core import Estimator
 from probattn.data import alignment_gold
 from probattn.data.alignment_gold import AlignedText, read_pharaoh
 from probattn.data.parallel import ParallelText, read_parallel
-from probattn.loading import load
+from probattn.loading import load, text_digest
 from probattn.recipes.generation_data import load_corpus as load_generation_corpus
 from probattn.recipes.generator import Generator
 from probattn.recipes.provenance import commit, trained_with
@@ -101,6 +101,7 @@ def _run_generator(generator: Generator, arguments: Namespace) -> None:
     _refuse(arguments, (*_OF_TRANSLATION, "text"), generator)
     split = arguments.split or "test"
     corpus = load_generation_corpus(generator.settings.corpus, generator.words)
+    _warn_of_other_text(arguments, corpus.digest)
     results = {"own": generator.evaluate(corpus, split=split)}
     _put(arguments, generator.settings.row, generator.settings.seed, corpus.texts[split].name, results)
 
@@ -114,6 +115,7 @@ def _run_writer(writer: TextWriter, arguments: Namespace) -> None:
         if settings.corpus.name == "files" and settings.corpus.path is None:
             raise ValueError(f"{arguments.model} was trained on files, whose names it does not keep; give --text FILE")
         corpus = load_text_corpus(settings.corpus, writer.tokenizer)
+        _warn_of_other_text(arguments, corpus.digest)
     else:
         refuse_options(arguments, {"split": None}, "is of the text it was trained for; --text is another one")
         corpus = text_of_file(arguments.text, settings.corpus, writer.tokenizer)
@@ -161,10 +163,22 @@ def _text(translator: Translator, arguments: Namespace) -> tuple[Corpus, str]:
         aligned = alignment_gold.load(arguments.gold_set)
         return _corpus(translator, aligned.text, aligned), "test"
     try:
-        return load_corpus(translator.settings.corpus, translator.subwords), arguments.split or "test"
+        corpus = load_corpus(translator.settings.corpus, translator.subwords)
     except FileNotFoundError as error:
         message = f"{error} The model was trained on that text; name another one with --src and --tgt."
         raise ValueError(message) from error
+    _warn_of_other_text(arguments, corpus.digest)
+    return corpus, arguments.split or "test"
+
+
+def _warn_of_other_text(arguments: Namespace, digest: str) -> None:
+    """Say so where the text to train on is not what it was: what is held out of it now may have been trained on."""
+    if text_digest(arguments.model) not in (None, digest):
+        print(
+            f"probattn: the text that {arguments.model} was trained on has changed since, so that lines which are held "
+            "out now may be lines that it has seen; its numbers on the text as it was are in result.json of its run",
+            file=sys.stderr,
+        )
 
 
 def _corpus(translator: Translator, text: ParallelText, gold: AlignedText | None) -> Corpus:

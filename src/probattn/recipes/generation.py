@@ -164,7 +164,7 @@ def train(recipe: str, run_: Run) -> RowResult:
     task = GenerationTask(settings, corpus, plain=run_.plain)
     result = train_to_end(task, run_, settings=settings.trainer, stages=[task.stage()], seed=settings.seed)
     generator = Generator(task.model, corpus.subwords, settings=settings)
-    generator.save(run_.output / "model", run_.plain, recipe=recipe)
+    generator.save(run_.output / "model", run_.plain, recipe=recipe, text=corpus.digest)
     return row_result(
         settings,
         result,

@@ -87,15 +87,16 @@ class Generator:
         """All metrics on a split of a corpus, as after training."""
         return evaluate_model(self.model, corpus, self.settings, split=split)
 
-    def save(self, folder: Path, plain: Mapping[str, Any], *, recipe: str) -> Path:
+    def save(self, folder: Path, plain: Mapping[str, Any], *, recipe: str, text: str | None = None) -> Path:
         """Write config.json, model.safetensors, tokenizer.json and outputs.json; all or nothing.
 
         Args:
             folder: One of that name is replaced.
             plain: The settings as plain data.
             recipe: Name of the recipe that opens it again.
+            text: Digest of the text it was trained on.
         """
-        config = {"recipe": recipe, "settings": without_paths(plain)}
+        config = {"recipe": recipe, "settings": without_paths(plain), "text": text}
         return save_model_folder(self.model, folder, config=config, files=self.words.files())
 
     def _ids(self, source: str) -> tuple[int, ...]:

@@ -40,7 +40,7 @@ def train(run: Run) -> RowResult:
     task = TextTask(settings, corpus, plain=run.plain)
     result = train_to_end(task, run, settings=settings.trainer, stages=engine_stages(settings), seed=settings.seed)
     writer = TextWriter(task.model, corpus.tokenizer, settings=settings, lengths=corpus.length_counts)
-    writer.save(run.output / "model", run.plain)
+    writer.save(run.output / "model", run.plain, text=corpus.digest)
     curves = training_curves(result.log, LOGGED)
     bursts = curves.pop("is_burst", [])
     moved = {"decoder_updates": outside_bursts(bursts, updates=result.updates)} if bursts else {}

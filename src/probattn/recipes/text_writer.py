@@ -141,13 +141,19 @@ class TextWriter:
         made.append({"kind": "interpolation", "texts": self.interpolate(test[0], test[:2][-1])})
         return made
 
-    def save(self, folder: Path, plain: Mapping[str, Any]) -> Path:
-        """Write config.json, model.safetensors, tokenizer.json and lengths.json; all or nothing."""
+    def save(self, folder: Path, plain: Mapping[str, Any], *, text: str | None = None) -> Path:
+        """Write config.json, model.safetensors, tokenizer.json and lengths.json; all or nothing.
+
+        Args:
+            folder: One of that name is replaced.
+            plain: The settings as plain data.
+            text: Digest of the text it was trained on.
+        """
         files = {
             TOKENIZER_FILE: self.tokenizer.to_bytes(),
             LENGTHS_FILE: json.dumps({"counts": list(self.lengths), "digest": self.tokenizer.digest}).encode(),
         }
-        config = {"recipe": "text_vae", "settings": without_paths(plain)}
+        config = {"recipe": "text_vae", "settings": without_paths(plain), "text": text}
         return save_model_folder(self.model, folder, config=config, files=files)
 
     @torch.no_grad()

@@ -144,7 +144,7 @@ def train(run: Run) -> RowResult:
     task = TranslationTask(settings, corpus, plain=run.plain)
     result = train_to_end(task, run, settings=settings.trainer, stages=engine_stages(settings), seed=settings.seed)
     translator = Translator(task.model, corpus.subwords, settings=settings)
-    translator.save(run.output / "model", run.plain)
+    translator.save(run.output / "model", run.plain, text=corpus.digest)
     metrics = translator.evaluate(corpus)
     numbers = {name: value for name, value in metrics.items() if isinstance(value, int | float)}
     return row_result(

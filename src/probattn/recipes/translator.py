@@ -182,14 +182,15 @@ class Translator:
         cased = lowercased(text) if self.settings.corpus.lowercase else text
         return EncodedText.from_text(cased, self.subwords.tokenizer)
 
-    def save(self, folder: Path, plain: Mapping[str, Any]) -> Path:
+    def save(self, folder: Path, plain: Mapping[str, Any], *, text: str | None = None) -> Path:
         """Write config.json, model.safetensors, tokenizer.json and outputs.json; all or nothing.
 
         Args:
             folder: One of that name is replaced.
             plain: The settings as plain data.
+            text: Digest of the text it was trained on.
         """
-        config = {"recipe": "translation", "settings": without_paths(plain)}
+        config = {"recipe": "translation", "settings": without_paths(plain), "text": text}
         return save_model_folder(self.model, folder, config=config, files=self.subwords.files())
 
     def _encoded(self, source: Sequence[str], target: Sequence[str]) -> EncodedText:
