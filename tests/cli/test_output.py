@@ -1,8 +1,10 @@
 """Lines of commands: files that are whole, what an interruption leaves, names that cannot be."""
 
 import gzip
+import io
 import lzma
 import os
+import sys
 import warnings
 from pathlib import Path
 
@@ -50,6 +52,15 @@ def test_packed_by_name(tmp_path: Path) -> None:
         with Output(tmp_path / name) as output:
             output.put(["ein Wörtchen"])
         assert unpack((tmp_path / name).read_bytes()).decode() == "ein Wörtchen\n"
+
+
+def test_the_standard_output_is_utf8_in_any_locale(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.BytesIO()
+    stream = io.TextIOWrapper(written, encoding="latin-1")  # of a terminal's language, or of Windows
+    monkeypatch.setattr(sys, "stdout", stream)
+    cli.main(["ls", "gat"])
+    stream.flush()
+    assert "Veličković" in written.getvalue().decode("utf-8")
 
 
 def test_devices_are_written_to(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ MODEL is a run's folder, such as runs/translation/soft-seed0. An error is one li
 came from.
 """
 
+import io
 import os
 import sys
 import warnings
@@ -81,12 +82,23 @@ def _as_line(
     return _PYTHON(message, category, filename, lineno, line)
 
 
+def _write_utf8() -> None:
+    """Have the standard output in UTF-8, as text is read, whatever the locale; a terminal keeps what it can show."""
+    if not isinstance(sys.stdout, io.TextIOWrapper):
+        return
+    if sys.stdout.isatty():
+        sys.stdout.reconfigure(errors="replace")
+    else:
+        sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")  # file names may hold any byte
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Entry point of `probattn`.
 
     Args:
         arguments: Words after the program's name; those of the process by default.
     """
+    _write_utf8()
     parser = ArgumentParser(prog="probattn", description=__doc__, version=__version__, formatter_class=HelpFormatter)
     subcommands = parser.add_subcommands()
     for name, command in _COMMANDS.items():
