@@ -47,6 +47,12 @@ def test_the_language_model_scores_as_its_evaluation_does(runs: Path) -> None:
     assert scorer.score([text])[0].log_prob == pytest.approx(scores[3].log_prob, rel=1e-4)
 
 
+def test_a_scorer_that_hardly_knows_the_words_is_warned_of(runs: Path) -> None:
+    scorer = open_scorer(str(runs / "lstm-lm-seed0"))
+    with pytest.warns(UserWarning, match="3 of 4 words of the texts are unknown to the scorer .*, so its perplexities"):
+        scorer.score(["the xyzzy xyzzy xyzzy"])
+
+
 def test_command_writes_beside_the_results_and_prints_a_table(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--scorer", str(runs / "lstm-lm-seed0"), "--lengths", "5", "8", "--num_samples", "6"]
     main(["fluency", str(runs / "davam-128-seed0"), *words])

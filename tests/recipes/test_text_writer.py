@@ -1,6 +1,7 @@
 """Trained text models handed sentences: lists, empty ones, unknown words, seeds, other texts."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -175,10 +176,13 @@ def test_eval_of_a_text_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     _, plain = RECIPE.load(RECIPE.configs("vae", "generated"), TINY)
     writer_of("vae").save(folder, plain)
     text.write_text("The man sleeps .\na dog .\n" + "word " * 3000 + "\n")
-    found = {}
+    found, said = {}, {}
     for name, more in (("own", []), ("other", ["--text", str(text)])):
         cli.main(["eval", str(folder), *more])
-        found[name] = json.loads(capsys.readouterr().out)
+        printed = capsys.readouterr()
+        found[name], said[name] = json.loads(printed.out), printed.err
+    assert re.search(r"of \d+ words of .*other\.txt are unknown to the model, so its perplexities say", said["other"])
+    assert "unknown" not in said["own"]
     assert found["other"]["text"] == str(text)
     assert found["own"]["results"]["own"]["elbo_ppl"] != found["other"]["results"]["own"]["elbo_ppl"]
     for wrong, message in (

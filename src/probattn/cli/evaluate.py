@@ -9,6 +9,7 @@ from typing import Any
 from jsonargparse import ArgumentParser, Namespace
 
 from probattn.cli.command import Command, refuse_options
+from probattn.cli.models import warn_of_unknown
 from probattn.cli.output import Output
 from probattn.core import Estimator
 from probattn.data import alignment_gold
@@ -119,6 +120,8 @@ def _run_writer(writer: TextWriter, arguments: Namespace) -> None:
     else:
         refuse_options(arguments, {"split": None}, "is of the text it was trained for; --text is another one")
         corpus = text_of_file(arguments.text, settings.corpus, writer.tokenizer)
+        so = "its perplexities say little: all of them are one word to it"
+        warn_of_unknown(*writer.count_unknown(corpus.texts[split]), what=str(arguments.text), so=so)
     results = {"own": evaluate_text(writer, corpus, split=split)}
     _put(arguments, settings.row, settings.seed, corpus.encoded[split].name, results)
 

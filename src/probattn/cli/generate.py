@@ -1,7 +1,6 @@
 """`probattn generate`: diverse texts for each source."""
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import torch
 from jsonargparse import ActionYesNo, ArgumentParser, Namespace
 
 from probattn.cli.command import Command, refuse_options
-from probattn.cli.models import InputBlocks, open_model
+from probattn.cli.models import InputBlocks, open_model, warn_of_unknown
 from probattn.cli.output import Output, progress_over
 from probattn.core import fold_seed
 from probattn.loading import load
@@ -47,8 +46,6 @@ _OF_WAY: Mapping[str, object] = {"steps": 5}
 """Of the way between two sentences."""
 _BLOCK = 256
 """Most sources between two writings."""
-_UNKNOWN = 0.3
-"""Share of unknown words in a block above which something is wrong with the text."""
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
@@ -143,15 +140,7 @@ def _run(arguments: Namespace) -> None:
 
 
 def _warn_of_unknown(unknown: int, total: int) -> bool:
-    """Say, and return, whether much of the text is unknown to the model, which generates something all the same."""
-    if unknown <= _UNKNOWN * total:
-        return False
-    print(
-        f"probattn: {unknown} of {total} words of these sources are unknown to the model, so its texts say little of "
-        "them; is the text tokenised as in training, with spaces around punctuation marks?",
-        file=sys.stderr,
-    )
-    return True
+    return warn_of_unknown(unknown, total, what="these sources", so="its texts say little of them")
 
 
 def _run_writer(writer: TextWriter, arguments: Namespace, output: Output) -> None:

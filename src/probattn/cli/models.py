@@ -9,8 +9,10 @@ from probattn.data.parallel import read_lines, split_lines
 from probattn.loading import load
 from probattn.recipes.translator import Translator
 
-__all__ = ["InputBlocks", "open_model", "open_translator"]
+__all__ = ["InputBlocks", "open_model", "open_translator", "warn_of_unknown"]
 
+_UNKNOWN = 0.3
+"""Share of unknown words above which something is wrong with a text."""
 
 Model = TypeVar("Model")
 
@@ -35,6 +37,25 @@ def open_model(path: Path, kind: type[Model], what: str) -> Model:
 def open_translator(path: Path) -> Translator:
     """The translation model in a folder."""
     return open_model(path, Translator, "no translation model")
+
+
+def warn_of_unknown(unknown: int, total: int, *, what: str, so: str) -> bool:
+    """Say, and return, whether much of a text is unknown to a model, which does its work all the same.
+
+    Args:
+        unknown: Words that the model does not know.
+        total: All words.
+        what: The text.
+        so: What follows from it.
+    """
+    if unknown <= _UNKNOWN * total:
+        return False
+    print(
+        f"probattn: {unknown} of {total} words of {what} are unknown to the model, so {so}; is the text tokenised as "
+        "in training, with spaces around punctuation marks?",
+        file=sys.stderr,
+    )
+    return True
 
 
 class InputBlocks:

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -31,6 +32,9 @@ SLACK = 2
 """Held-out sentences of a length may have so many words more or fewer."""
 FEWEST = 10
 """Held-out sentences of a length; with fewer there is no line for them."""
+
+_MOST_UNKNOWN = 0.3
+"""Share of unknown words above which a scorer is warned of."""
 
 Table = tuple[list[str], list[list[str]]]
 
@@ -85,7 +89,17 @@ class LanguageModelScorer:
 
     @torch.no_grad()
     def score(self, texts: Sequence[str]) -> list[TextScore]:
-        """One score for each text; words that the model does not know count as its unknown word."""
+        """One score for each text; words that the model does not know count as its unknown word.
+
+        Many of them are warned of: they are all the same word to it, and may be a probable one.
+        """
+        unknown, total = self.writer.count_unknown(texts)
+        if unknown > _MOST_UNKNOWN * total:
+            warnings.warn(
+                f"{unknown} of {total} words of the texts are unknown to the scorer {self.folder}, so its perplexities "
+                "say little of them; take a language model of the same text and case as that of the generator",
+                stacklevel=2,
+            )
         lines = [text.lower() if self.writer.settings.corpus.lowercase else text for text in texts]
         encoded = EncodedSentences.from_lines(lines, self.writer.tokenizer, name="generated texts")
         model, found = self.writer.model, {}
