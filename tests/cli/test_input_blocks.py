@@ -54,3 +54,9 @@ def test_a_pipe_is_read_once() -> None:
     blocks = InputBlocks(Path(f"/dev/fd/{read}"), 10)
     assert blocks.total == 2 and list(blocks) == [(0, ("a b", "c d"))]
     os.close(read)
+
+
+def test_a_closed_standard_input_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", None)  # what Python makes of it
+    with pytest.raises(ValueError, match="the standard input is closed; name a file with --input"):
+        list(InputBlocks(None, 8))

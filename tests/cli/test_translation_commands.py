@@ -138,9 +138,7 @@ def test_align_keeps_the_lines_and_measures(
     assert "alignment error rate: 1.0000" in capsys.readouterr().err
 
 
-def test_eval_says_when_the_own_text_has_changed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_eval_says_when_the_own_text_has_changed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, target = write_toy_language(tmp_path)
     text = {"corpus.name": "files", "corpus.src": source, "corpus.tgt": target}
     words = [f"{name}={value}" for name, value in {**text, **SMALL, "epochs": 1}.items()]

@@ -91,7 +91,13 @@ class InputBlocks:
 
 
 def _available() -> bytes:
-    """What the standard input has now, at least a byte; nothing at its end."""
+    """What the standard input has now, at least a byte; nothing at its end.
+
+    Raises:
+        ValueError: There is none, as in some jobs without a terminal.
+    """
+    if sys.stdin is None:
+        raise ValueError("the standard input is closed; name a file with --input")
     content: bytes = sys.stdin.buffer.read1(1 << 20)  # type: ignore[union-attr]
     return content
 
