@@ -19,6 +19,7 @@ from probattn import cli
 from probattn.core import Elbo, Logistic, Mean
 from probattn.data.batches import EncodedText, SourceBatch
 from probattn.recipes import dialogue, generation_search, pilot_vae, question_generation
+from probattn.recipes.comparison import Comparison
 from probattn.recipes.engine_run import validation_curves
 from probattn.recipes.generation import GenerationTask
 from probattn.recipes.generation_data import CorpusSettings, load_corpus
@@ -327,3 +328,20 @@ def test_pairs_with_an_empty_or_very_long_side_are_left_out_where_that_is_asked_
 def test_estimators_at_mean_cover_all_sites() -> None:
     model = task_of("ved-weibull").model
     assert at_mean(model) == {"code": Mean(), "attention": Mean()}
+
+
+def test_results_of_a_comparison_are_those_of_the_text_in_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    files = [Path("source.txt"), Path("target.txt")]  # what the scale `paper` names
+    in_a_mapping = {"corpus": "{name: files, src: source.txt, tgt: target.txt}"}
+    one_by_one = {"corpus.name": "files", "corpus.src": "source.txt", "corpus.tgt": "target.txt"}
+    for scale, overrides in (("paper", {}), ("generated", in_a_mapping), ("generated", one_by_one)):
+        for file in files:
+            file.write_text("a b\n")
+        comparison = Comparison(question_generation.RECIPE, ["ved"], 1, scale, overrides, tmp_path / "results")
+        before = comparison.fingerprint("ved")
+        assert comparison.fingerprint("ved") == before
+        files[1].write_text("a c\n")
+        assert comparison.fingerprint("ved") != before, overrides

@@ -63,11 +63,12 @@ class Comparison:
         return self.output / "runs" / f"{row}-seed{seed}"
 
     def fingerprint(self, row: str) -> str:
-        """Changes when a setting (a default, too), a file that an override names, or the version does."""
+        """Changes when a setting (a default, too), a file that one names, or the version does."""
         found, plain = self.recipe.load(self.recipe.configs(row, self.scale), self.overrides)
         settings = {name: value for name, value in without_added(found, plain).items() if name != "seed"}
-        files = [value for value in self.overrides.values() if isinstance(value, str) and Path(value).is_file()]
-        digests = [hashlib.sha256(Path(name).read_bytes()).hexdigest() for name in files]
+        files = [Path(value) for value in self.overrides.values() if isinstance(value, str) and Path(value).is_file()]
+        files += [path for path in _paths(plain) if path.is_file() and path not in files]  # of a scale, or in a mapping
+        digests = [hashlib.sha256(path.read_bytes()).hexdigest() for path in files]
         text = json.dumps([settings, __version__, *digests], sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -173,6 +174,13 @@ def report(finished: Finished) -> str:
             f"{comparison.output}; the same command runs the rest. First error: {next(iter(failures.values()))}"
         )
     return text
+
+
+def _paths(plain: Any) -> list[Path]:
+    """All paths in plain data."""
+    if isinstance(plain, Mapping):
+        return [path for value in plain.values() for path in _paths(value)]
+    return [plain] if isinstance(plain, Path) else []
 
 
 def _check(comparison: Comparison) -> None:
