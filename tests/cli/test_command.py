@@ -40,6 +40,13 @@ def test_a_recipe_without_a_row_is_helped_on(capsys: pytest.CaptureFixture[str])
         cli.main(["train", "transltion/soft"])
 
 
+def test_train_wants_a_row_and_no_settings(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["train"])
+    said = capsys.readouterr().err
+    assert "row" in said and "overrides" not in said.rsplit("error:", 1)[-1]
+
+
 def test_repeated_options_add_up() -> None:
     words = ["recall", "--set", "updates=5", "--set=learning_rate=0.1", "--memory.size", "3"]
     assert settings_behind_set(gathered(words)) == [

@@ -80,6 +80,19 @@ def test_translate_reads_the_standard_input(
     assert lines[:2] == [expected, ""] and len(lines) == 3
 
 
+def test_translate_says_when_it_does_not_know_the_letters(
+    trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known, unknown = tmp_path / "known.txt", tmp_path / "unknown.txt"
+    known.write_text(f"{SENTENCE}\n", encoding="utf-8")
+    unknown.write_text(f"{SENTENCE} жёлтый кот\n" * 200, encoding="utf-8")
+    cli.main(["translate", str(trained.run), "--input", str(known)])
+    assert "unknown to the model" not in capsys.readouterr().err
+    cli.main(["translate", str(trained.run), "--input", str(unknown), "--beam_size", "1"])
+    words = 128 * (len(SENTENCE.split()) + 2)
+    assert capsys.readouterr().err.count(f"256 of {words} words of these sentences are unknown to the model") == 1
+
+
 def test_translate_gives_lists_scores_and_alignments(
     trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

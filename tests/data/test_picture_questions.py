@@ -80,6 +80,10 @@ def test_both_kinds_of_files_are_read(tmp_path: Path) -> None:
     expected = PictureQuestion("a.jpg", "what is it ?", ("cup", "mug"), "object")
     assert read_questions(tsv) == (expected,)
     assert read_questions(jsonl) == (expected, PictureQuestion("b.jpg", "how many ?", ("2",)))
+    for path in (tsv, jsonl):
+        found = read_questions(path)
+        path.write_text(path.read_text() + "\n\n")
+        assert read_questions(path) == found, "blank lines are no questions"
 
 
 @pytest.mark.parametrize(

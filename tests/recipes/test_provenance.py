@@ -23,7 +23,7 @@ def test_a_run_lists_every_commit_that_trained_it_once(tmp_path: Path, monkeypat
     for name in ("aaa", "aaa", "bbb-dirty", "aaa"):
         monkeypatch.setattr(provenance, "commit", lambda name=name: name)
         note_commit(run)
-    assert trained_with(run) == ["aaa", "bbb-dirty", "aaa"]
+    assert trained_with(run) == ["aaa", "bbb-dirty", "aaa"] == trained_with(run / "model")
 
 
 def test_checkpoints_older_than_the_list_are_said_to_be_unrecorded(tmp_path: Path) -> None:

@@ -43,6 +43,17 @@ def test_a_damaged_file_counts_as_absent_and_is_named(tmp_path: Path, capsys: py
     assert json.loads(store.path("soft", 0).read_text())["result"]["seed"] == 0
 
 
+def test_a_result_with_other_settings_is_set_aside(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = ResultStore(tmp_path)
+    store.add(result(0, 1.0), {"fingerprint": "a"})
+    store.add(result(0, 2.0), {"fingerprint": "a"})
+    assert not list(tmp_path.glob("*.old"))
+    store.add(result(0, 3.0), {"fingerprint": "b"})
+    assert store.find("soft", 0, "b") == result(0, 3.0)
+    assert json.loads((tmp_path / "soft-seed0-a.json.old").read_text())["result"]["metrics"] == {"nll": 2.0}
+    assert "other settings" in capsys.readouterr().err
+
+
 def test_seeds_with_other_settings_are_set_aside(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store = ResultStore(tmp_path, packs_seeds=True)
     store.add(result(0), {"fingerprint": "a"})

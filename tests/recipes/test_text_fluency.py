@@ -97,6 +97,12 @@ def test_table_has_the_papers_numbers_in_brackets(tmp_path: Path) -> None:
     assert fluency_table([cooler])[1][0][0] == "davam-512, temperature 0.5"
 
 
+def test_a_file_in_the_place_of_the_folder_is_refused_before_the_work(runs: Path, tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("")
+    with pytest.raises(SystemExit, match="nothing can be written into"):
+        main(["fluency", str(runs / "nothing"), "--scorer", "nothing", "--output", str(tmp_path / "taken")])
+
+
 def test_wrong_scorers_are_refused(runs: Path) -> None:
     with pytest.raises(ValueError, match="has a latent"):
         open_scorer(str(runs / "davam-128-seed0"))

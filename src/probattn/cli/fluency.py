@@ -6,6 +6,7 @@ from pathlib import Path
 from jsonargparse import ArgumentParser, Namespace
 
 from probattn.cli.command import Command
+from probattn.cli.output import require_writable
 from probattn.recipes.text_fluency import FOLDER, Sampling, measure, open_scorer, store, table_text
 
 __all__ = ["COMMAND"]
@@ -42,6 +43,8 @@ def _add_arguments(parser: ArgumentParser) -> None:
 def _run(arguments: Namespace) -> None:
     names = ("lengths", "num_samples", "temperature", "top_p", "word_temperature", "seed")
     sampling = Sampling(**{name: arguments[name] for name in names})
+    for run in arguments.runs:
+        require_writable((arguments.output or beside(run)) / "a file", "--output")
     scorer = open_scorer(arguments.scorer)
     records = []
     for run in arguments.runs:

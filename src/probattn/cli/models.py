@@ -51,8 +51,8 @@ def warn_of_unknown(unknown: int, total: int, *, what: str, so: str) -> bool:
     if unknown <= _UNKNOWN * total:
         return False
     print(
-        f"probattn: {unknown} of {total} words of {what} are unknown to the model, so {so}; is the text tokenised as "
-        "in training, with spaces around punctuation marks?",
+        f"probattn: {unknown} of {total} words of {what} are unknown to the model, so {so}; is the text tokenised and "
+        "encoded as in training, with spaces around punctuation marks?",
         file=sys.stderr,
     )
     return True

@@ -40,7 +40,7 @@ _USES = {
 
 def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("row", help="RECIPE/ROW, e.g. recall/marginal; `probattn ls` lists them")
-    parser.add_argument("overrides", nargs="*", help="settings as name=value, e.g. updates=100 seed=3")
+    parser.add_argument("overrides", nargs="*", default=[], help="settings as name=value, e.g. updates=100 seed=3")
     parser.add_argument("--scale", default=None, help="size of network and data, where a recipe has several")
     parser.add_argument("--config", type=Path, nargs="*", default=[], help="further YAML files; later ones win")
     where = "runs/RECIPE/ROW-seed0 by default, runs/RECIPE/SCALE/ROW-seed0 with another scale than the default"

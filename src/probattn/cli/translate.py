@@ -9,7 +9,7 @@ import torch
 from jsonargparse import ArgumentParser, Namespace
 
 from probattn.cli.command import Command, refuse_options
-from probattn.cli.models import InputBlocks, open_translator
+from probattn.cli.models import InputBlocks, open_translator, warn_of_unknown
 from probattn.cli.output import Output, progress_over
 from probattn.core import Estimator
 from probattn.data.alignment_gold import format_pharaoh
@@ -77,13 +77,20 @@ def _run(arguments: Namespace) -> None:
     estimator = None if arguments.test_with is None else estimator_by_name(arguments.test_with)
     if estimator is not None:
         require_testable(translator.model, estimator)
-    blocks = InputBlocks(arguments.input, _BLOCK)
+    blocks, has_warned = InputBlocks(arguments.input, _BLOCK), False
     with output, progress_over(blocks.total, "sentences", output) as bar:
         for start, sentences in blocks:
             _require_short(sentences, start, arguments.max_words)
+            has_warned = has_warned or _warn_of_unknown(translator, sentences)
             found = _found(translator, sentences, start, estimator, arguments)
             output.put(line for number, best in enumerate(found, start) for line in _lines(number, best, arguments))
             bar.update(len(sentences))
+
+
+def _warn_of_unknown(translator: Translator, sentences: Sequence[str]) -> bool:
+    return warn_of_unknown(
+        *translator.count_unknown(sentences), what="these sentences", so="its translations say little of them"
+    )
 
 
 def _found(

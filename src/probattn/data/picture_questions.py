@@ -259,6 +259,8 @@ def _tsv_records(lines: Sequence[str], file: Path, needs_answers: bool) -> list[
         )
     records: list[tuple[int, Record]] = []
     for number, line in enumerate(lines[1:], start=2):
+        if not line.strip():
+            continue
         cells = line.split("\t")
         if len(cells) != len(header):
             raise ValueError(f"{file}, line {number}: expected {len(header)} columns, got {len(cells)}")
@@ -272,6 +274,8 @@ def _tsv_records(lines: Sequence[str], file: Path, needs_answers: bool) -> list[
 def _json_records(lines: Sequence[str], file: Path) -> list[tuple[int, Record]]:
     records: list[tuple[int, Record]] = []
     for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
         try:
             record = json.loads(line)
         except json.JSONDecodeError as error:

@@ -43,6 +43,10 @@ def note_commit(run: Path) -> None:
 
 
 def trained_with(run: Path) -> list[str]:
-    """Commits of a run, first to last; several where it was resumed with other code."""
-    path = run / _FILE
+    """Commits of a run, first to last; several where it was resumed with other code.
+
+    Args:
+        run: Its folder, or that of its model.
+    """
+    path = (run.absolute().parent if run.absolute().name == "model" else run) / _FILE
     return path.read_text().split() if path.exists() else []

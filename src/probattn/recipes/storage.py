@@ -36,17 +36,20 @@ class ResultStore:
         return None
 
     def add(self, result: RowResult, about: Mapping[str, Any]) -> None:
-        """Write a result with what is known about its making; one of the same row and seed is replaced."""
+        """Write a result with what is known about its making.
+
+        One of the same row, seed and settings is replaced; a file of other settings is kept under another name.
+        """
         path, record = self.path(result.row, result.seed), {**about, "result": asdict(result)}
-        if not self.packs_seeds:
-            write_atomically(path, json.dumps(record, indent=1) + "\n")
-            return
         known = self._records(path)
         others = [other for other in known if other["fingerprint"] == about["fingerprint"]]
         if len(others) < len(known):
             aside = unused_name(path.with_name(f"{path.stem}-{known[0]['fingerprint']}.json.old"))
-            print(f"{path} held seeds with other settings; they are now in {aside}", file=sys.stderr)
+            print(f"{path} held results with other settings; they are now in {aside}", file=sys.stderr)
             write_atomically(aside, path.read_text())
+        if not self.packs_seeds:
+            write_atomically(path, json.dumps(record, indent=1) + "\n")
+            return
         others = [other for other in others if other["result"]["seed"] != result.seed]
         records = sorted([*others, record], key=lambda one: int(one["result"]["seed"]))
         write_atomically(path, "[\n" + ",\n".join(json.dumps(one) for one in records) + "\n]\n")

@@ -11,7 +11,8 @@ from tqdm import tqdm
 
 from probattn.core import Estimator
 from probattn.data.batches import EncodedText
-from probattn.data.parallel import ParallelText
+from probattn.data.bpe import UNK
+from probattn.data.parallel import ParallelText, split_words
 from probattn.data.subwords import Subwords
 from probattn.data.text import require_sentences
 from probattn.models.seq2seq import Seq2Seq
@@ -192,6 +193,16 @@ class Translator:
         """
         config = {"recipe": "translation", "settings": without_paths(plain), "text": text}
         return save_model_folder(self.model, folder, config=config, files=self.subwords.files())
+
+    def count_unknown(self, sentences: Sequence[str]) -> tuple[int, int]:
+        """Words of sentences with a character that the model does not know, and all their words."""
+        tokenizer, unknown, total = self.subwords.tokenizer, 0, 0
+        for sentence in sentences:
+            words = split_words(self._cased(sentence))
+            encoded = tokenizer.encode_words(words)
+            unknown += len({at for at, number in zip(encoded.word_index, encoded.ids, strict=True) if number == UNK})
+            total += len(words)
+        return unknown, total
 
     def _encoded(self, source: Sequence[str], target: Sequence[str]) -> EncodedText:
         if isinstance(source, str) or isinstance(target, str):
