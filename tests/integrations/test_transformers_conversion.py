@@ -195,6 +195,12 @@ def unreachable() -> dict[str, Any]:
                 **{"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8},
             )
         ),
+        "DiffLlamaModel": transformers.DiffLlamaModel(
+            transformers.DiffLlamaConfig(
+                **{"vocab_size": 50, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1},
+                **{"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8},
+            )
+        ),
         "GPT2Model": transformers.GPT2Model(
             transformers.GPT2Config(
                 **{"vocab_size": 50, "n_embd": 32, "n_layer": 1, "n_head": 4, "reorder_and_upcast_attn": True},

@@ -115,6 +115,9 @@ def _is_peculiar(module: nn.Module) -> bool:
     """Whether eager attention of this module is more than scores, mask, softmax, dropout and product."""
     if getattr(module, "reorder_and_upcast_attn", False):  # an option of GPT-2, which only "eager" itself obeys
         return True
+    # Differential attention reads halves of the values with the same scores, in two calls: each would draw its own.
+    if hasattr(module, "lambda_q1"):
+        return True
     code = inspect.unwrap(attention_class(module).eager).__code__
     arguments = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     return not (set(code.co_names) <= _PLAIN_NAMES and set(arguments) <= _PLAIN_ARGUMENTS)
