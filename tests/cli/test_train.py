@@ -64,3 +64,18 @@ def test_scales_have_folders_of_their_own(tmp_path: Path, monkeypatch: pytest.Mo
     cli.main(["train", "gat/gat", "--scale", "cora", *small])
     for folder in ("runs/gat/gat-seed0", "runs/gat/cora/gat-seed0"):
         assert (tmp_path / folder / "result.json").exists()
+
+
+def test_a_short_run_with_other_settings_replaces_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "run"
+    words = ["train", "gat/gat", "graph.num_nodes=120", "optimiser.max_epochs=1", "evaluation.draws=2"]
+    for extra in ([], [], ["network.dropout=0.1"]):
+        cli.main([*words, *extra, "--output", str(output)])
+    assert f"{output} held a run with other settings; it is now {output}-old" in capsys.readouterr().err
+    dropouts = [
+        json.loads((path / "settings.json").read_text())["network"]["dropout"]
+        for path in (output, tmp_path / "run-old")
+    ]
+    assert dropouts[0] == 0.1 != dropouts[1]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "run-old"]
+    assert all((tmp_path / name / "model").is_dir() for name in ("run", "run-old"))

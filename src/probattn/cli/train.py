@@ -1,8 +1,11 @@
 """`probattn train`: one row."""
 
 import json
+import sys
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from jsonargparse import ArgumentParser, Namespace
 
@@ -11,7 +14,7 @@ from probattn.kernels import settle
 from probattn.recipes.comparison import recipe_by_name
 from probattn.recipes.provenance import note_commit
 from probattn.recipes.recipe import Recipe, Run
-from probattn.recipes.storage import write_atomically
+from probattn.recipes.storage import unused_name, without_paths, write_atomically
 from probattn.training import is_main_process
 
 __all__ = ["COMMAND"]
@@ -36,6 +39,8 @@ _USES = {
     **_GENERATION,
 }
 """How a recipe's trained model is used."""
+_SETTINGS = "settings.json"
+"""Of a run that is not resumed inside."""
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
@@ -66,6 +71,8 @@ def _run(arguments: Namespace) -> None:
     if arguments.replay and not (output / "failure").is_dir():
         raise SystemExit(f"--replay: there is no {output / 'failure'}, so no update of that run failed; see --output")
     if is_main_process() and not arguments.replay:
+        if not recipe.keeps_runs:  # the training engine of the others refuses a folder of other settings
+            _set_aside_others(output, plain)
         note_commit(output)
     settle()
     result = recipe.train(Run(settings, plain, output, is_replay=arguments.replay))
@@ -76,6 +83,16 @@ def _run(arguments: Namespace) -> None:
     if (output / "model").exists():
         use = f" (probattn {_USES[name].format(output)})" if name in _USES else ""
         print(f"Model:  {output / 'model'}{use}")
+
+
+def _set_aside_others(folder: Path, plain: Mapping[str, Any]) -> None:
+    """Rename a run that ended with other settings, so that this one does not replace it; note the settings of ours."""
+    noted, settings = folder / _SETTINGS, json.dumps(without_paths(plain), indent=1, sort_keys=True, default=str)
+    if (folder / "result.json").exists() and noted.exists() and noted.read_text(encoding="utf-8") != settings:
+        aside = unused_name(folder.with_name(f"{folder.name}-old"))
+        folder.rename(aside)
+        print(f"{folder} held a run with other settings; it is now {aside}", file=sys.stderr)
+    write_atomically(noted, settings)
 
 
 def _folder(recipe: Recipe, scale: str | None) -> Path:
