@@ -25,7 +25,7 @@ from probattn.recipes.later_settings import without_added
 from probattn.recipes.provenance import commit, note_commit, trained_with
 from probattn.recipes.recipe import Recipe, Run
 from probattn.recipes.results import RowResult
-from probattn.recipes.storage import ResultStore, unused_name, write_atomically
+from probattn.recipes.storage import ResultStore, paths_in, unused_name, write_atomically
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,9 @@ class Comparison:
         found, plain = self.recipe.load(self.recipe.configs(row, self.scale), self.overrides)
         settings = {name: value for name, value in without_added(found, plain).items() if name != "seed"}
         files = [Path(value) for value in self.overrides.values() if isinstance(value, str) and Path(value).is_file()]
-        files += [path for path in _paths(plain) if path.is_file() and path not in files]  # of a scale, or in a mapping
+        files += [
+            path for path in paths_in(plain) if path.is_file() and path not in files
+        ]  # of a scale, or in a mapping
         digests = [hashlib.sha256(path.read_bytes()).hexdigest() for path in files]
         text = json.dumps([settings, __version__, *digests], sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -174,13 +176,6 @@ def report(finished: Finished) -> str:
             f"{comparison.output}; the same command runs the rest. First error: {next(iter(failures.values()))}"
         )
     return text
-
-
-def _paths(plain: Any) -> list[Path]:
-    """All paths in plain data."""
-    if isinstance(plain, Mapping):
-        return [path for value in plain.values() for path in _paths(value)]
-    return [plain] if isinstance(plain, Path) else []
 
 
 def _check(comparison: Comparison) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from probattn.recipes.results import RowResult
 
-__all__ = ["ResultStore", "read_results", "unused_name", "without_paths", "write_atomically"]
+__all__ = ["ResultStore", "paths_in", "read_results", "unused_name", "without_paths", "write_atomically"]
 
 
 @dataclass(frozen=True)
@@ -106,6 +106,13 @@ def unused_name(path: Path) -> Path:
         number += 1
         free = path.parent / f"{path.name}-{number}"
     return free
+
+
+def paths_in(plain: Any) -> list[Path]:
+    """All paths in plain data."""
+    if isinstance(plain, Mapping):
+        return [path for value in plain.values() for path in paths_in(value)]
+    return [plain] if isinstance(plain, Path) else []
 
 
 def without_paths(value: Any) -> Any:

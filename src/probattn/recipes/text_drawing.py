@@ -137,3 +137,9 @@ def word_seed(own: Tensor, given: int | None, *, has_latent: bool) -> int:
     if has_latent:
         return int(fold_seed(own, WORDS))
     return int(own) if given is None else given  # a sum would be the seed of another call
+
+
+def stretched(value: Tensor, length: int) -> Tensor:
+    """(length, Z): positions taken evenly from (S, Z)."""
+    places = torch.linspace(0, len(value) - 1, length, device=value.device).round().long()
+    return value[places]

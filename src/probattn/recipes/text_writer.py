@@ -19,7 +19,7 @@ from probattn.nn import Codebook, SoftCodebook
 from probattn.recipes.generation_search import Generated
 from probattn.recipes.storage import without_paths
 from probattn.recipes.text_data import TextCorpus
-from probattn.recipes.text_drawing import Law, check_numbers, drawn_latents, drawn_lengths, word_seed
+from probattn.recipes.text_drawing import Law, check_numbers, drawn_latents, drawn_lengths, stretched, word_seed
 from probattn.recipes.text_network import TextModel
 from probattn.recipes.text_settings import SITE, TextSettings
 from probattn.training import save_model_folder
@@ -124,7 +124,7 @@ class TextWriter:
         for number in range(steps):
             share = number / (steps - 1)
             length = round((1.0 - share) * len(ends[0]) + share * len(ends[1]))
-            mixed = (1.0 - share) * _stretched(ends[0], length) + share * _stretched(ends[1], length)
+            mixed = (1.0 - share) * stretched(ends[0], length) + share * stretched(ends[1], length)
             read = ReadText.drawn(self._quantised(mixed).unsqueeze(0))
             texts.append(self._written(read, self._longest(length))[0].text)
         return texts
@@ -245,9 +245,3 @@ class TextWriter:
     def _require_latent(self, verb: str) -> None:
         if self.settings.latent is None:
             raise ValueError(f"row '{self.settings.row}' is a language model without a latent, it cannot {verb}")
-
-
-def _stretched(value: Tensor, length: int) -> Tensor:
-    """(length, Z): positions taken evenly from (S, Z)."""
-    places = torch.linspace(0, len(value) - 1, length, device=value.device).round().long()
-    return value[places]
