@@ -67,9 +67,8 @@ class Comparison:
         found, plain = self.recipe.load(self.recipe.configs(row, self.scale), self.overrides)
         settings = {name: value for name, value in without_added(found, plain).items() if name != "seed"}
         files = [Path(value) for value in self.overrides.values() if isinstance(value, str) and Path(value).is_file()]
-        files += [
-            path for path in paths_in(plain) if path.is_file() and path not in files
-        ]  # of a scale, or in a mapping
+        # and those that a scale names, or that stand inside of a mapping
+        files += [path for path in paths_in(plain) if path.is_file() and path not in files]
         digests = [hashlib.sha256(path.read_bytes()).hexdigest() for path in files]
         text = json.dumps([settings, __version__, *digests], sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
