@@ -11,6 +11,7 @@ from probattn.core.checks import NonFiniteError
 from probattn.integrations.transformers import set_kl_step
 from probattn.recipes.glue_batches import Encoded
 from probattn.recipes.glue_settings import GlueSettings
+from probattn.training.row_gradients import RowGradients, square_sum
 
 __all__ = ["GlueTraining"]
 
@@ -34,6 +35,7 @@ class GlueTraining:
         self.num_updates = rates.epochs * math.ceil(len(train) / rates.batch_size)
         # Fused: one pass over weights and moments; else the optimiser is a twelfth of an update on short sentences.
         self.optimizer = torch.optim.AdamW(_groups(model, rates.weight_decay), lr=rates.learning_rate, fused=True)
+        self.rows = RowGradients(model)
         self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, self._rate)
         self.curve: list[tuple[int, float]] = []
         self.kl: list[float] = []  # nats per attention weight
@@ -75,6 +77,7 @@ class GlueTraining:
             self.curve.append((self.step, float(outputs.get("task_loss", loss).detach())))
         self.optimizer.zero_grad()
         loss.backward()
+        self.rows.collect()
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.optimiser.max_norm)
         if not (math.isfinite(float(loss.detach())) and math.isfinite(float(norm))):
             self._diverge(f"loss {float(loss.detach())} and gradient norm {float(norm)}")
@@ -108,9 +111,7 @@ class GlueTraining:
             for part in (outputs.kl_cost, outputs.task_loss)
         ]
         pairs = [(cost, lik) for cost, lik in zip(*parts, strict=True) if cost is not None and lik is not None]
-        norms = [
-            math.sqrt(sum(float(one.double().square().sum()) for one in grads)) for grads in zip(*pairs, strict=True)
-        ]
+        norms = [math.sqrt(sum(square_sum(one) for one in grads)) for grads in zip(*pairs, strict=True)]
         return norms[0] / norms[1] if norms and norms[1] > 0.0 else math.inf
 
     def _diverge(self, what: str, cause: Exception | None = None) -> None:
