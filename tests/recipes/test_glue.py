@@ -327,21 +327,41 @@ def test_the_diagnostic_row_runs_and_repeats() -> None:
 
 def test_the_search_sees_validation_numbers_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = {}
+    best = {"wc": 0.01, "lc": 0.1, "no-kl": 50.0}
 
     def fake(recipe: str, scale: str, trials: list[Trial], *, metrics: tuple[str, ...], **_: object) -> object:
         seen.update(names=metrics, seeds={trial.seed for trial in trials}, scale=scale)
-        best = {"wc": 50.0, "lc": 2.0, "no-kl": 10.0}
-        return {
-            trial.key: dict(zip(metrics, (float(trial.overrides.get("attention.k") == best.get(trial.row)), 0.5)))  # noqa: B905
-            for trial in trials
-        }
+        found = {}
+        for trial in trials:
+            name = "attention.k" if trial.row == "no-kl" else "attention.kl_weight.init_args.value"
+            is_best = trial.overrides.get(name, math.nan) == best.get(trial.row)
+            found[trial.key] = {metrics[0]: float(is_best), metrics[1]: 0.5, metrics[2]: 0.25}
+        entries = {key: {"metrics": numbers} for key, numbers in found.items()}
+        (tmp_path / "cola.json").write_text(json.dumps(entries))
+        return found
 
     monkeypatch.setattr(glue_search, "run_trials", fake)
-    lines = [line.replace(" ", "") for line in glue_search.search("cola", output=tmp_path).splitlines()[2:]]
-    assert seen == {"names": ("validation/matthews", "validation/nll"), "seeds": {100, 101}, "scale": "cola"}
-    firsts = {line.split("|")[1]: line.split("|")[2:4] for line in reversed(lines)}
-    assert firsts["wc"] == ["50", "100.00"] and firsts["lc"] == ["2", "100.00"] and firsts["no-kl"] == ["10", "100.00"]
-    assert len(lines) == 3 * 3 + 1  # the paper's k of this task is one of the three
+    assert glue_search.stored_table("cola", output=tmp_path) == ""
+    text = glue_search.search("cola", num_seeds=2, output=tmp_path)
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()[2:]]
+    names = ("validation/matthews", "validation/nll", "kl_gradient")
+    assert seen == {"names": names, "seeds": {100, 101}, "scale": "cola"}
+    firsts = {line[0]: line[1:5] for line in reversed(lines)}
+    assert firsts["wc"] == ["10", "0.01", "0.25", "100.00"] and firsts["lc"] == ["10", "0.1", "0.25", "100.00"]
+    assert firsts["no-kl"][:2] == ["50", "-"] and firsts["soft"][:2] == ["-", "-"]
+    assert len(lines) == 1 + 3 * 3  # the paper's k of this task is one of the three
+    assert glue_search.stored_table("cola", num_seeds=2, output=tmp_path) == text
+    assert glue_search.stored_table("cola", num_seeds=3, output=tmp_path) == ""  # a mean of what is not all there
+
+
+def test_the_search_sets_what_it_says() -> None:
+    tried = {
+        one: RECIPE.load(RECIPE.configs(one.row, "mrpc"), group[0].overrides)[0].attention
+        for one, group in glue_search.plan("mrpc", precision="bf16").items()
+    }
+    assert {attention.k for one, attention in tried.items() if one.row == "no-kl"} == {2.0, 10.0, 50.0, 100.0}
+    for one, attention in tried.items():
+        assert one.row in ("soft", "no-kl") or (attention.k, attention.kl_weight) == (100.0, Constant(one.kl_weight))
 
 
 def test_missing_weights_are_told_with_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
