@@ -8,10 +8,12 @@ import inspect
 import io
 import pickle
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.distributions import Distribution
 
 import probattn as pa
 from probattn import (
@@ -23,8 +25,11 @@ from probattn import (
     MultiheadAttention,
     Pathwise,
     Weibull,
+    record_latents,
     sampling,
 )
+from probattn.core.records import Given
+from probattn.nn.functional import AttentionResult
 from tests.nn.families import CONFIGURATIONS, SAMPLED, Configuration
 
 B, T, S, E, H = 2, 4, 5, 8, 2
@@ -449,3 +454,53 @@ def test_a_copy_of_a_frozen_module_stays_frozen_and_its_prior_has_the_dtype() ->
         8, 2, dtype=torch.float64, family=pa.Weibull(), prior=pa.KeyPrior(4, pa.GammaPrior()), batch_first=True
     )
     assert {one.dtype for one in built.parameters()} == {torch.float64}
+
+
+class Counting(KeyPrior):
+    """Counts how often it is asked."""
+
+    asked = 0
+
+    def forward(self, given: Given) -> Distribution:
+        self.asked += 1
+        return super().forward(given)
+
+
+@pytest.mark.parametrize("need_weights", [True, False])
+def test_a_kl_that_nobody_can_see_is_not_computed(need_weights: bool) -> None:
+    prior = Counting(4, GammaPrior(rate=1.0))
+    module = MultiheadAttention(8, 2, batch_first=True, family=Weibull(10.0), prior=prior)
+    x = torch.randn(2, 5, 8)
+
+    def run() -> Tensor:
+        torch.manual_seed(3)
+        found: Tensor = module(x, x, x, need_weights=need_weights)[0]
+        return found
+
+    with torch.no_grad():
+        alone = run()
+        assert prior.asked == 0
+        with record_latents() as record:
+            heard = run()
+        assert prior.asked == 1 and record.kl().shape == (2,)
+        module.forward_with_latents(x, x, x)
+    assert prior.asked == 2
+    assert torch.equal(alone, heard) and torch.equal(alone, run().detach())  # the same draw in each of them
+    assert prior.asked == 3  # with gradients, checkpointing may come back when the record is closed
+
+
+def test_a_subclass_with_receipts_of_its_own_is_always_asked() -> None:
+    class Doubling(MultiheadAttention):
+        def forward_with_latents(self, *args: Any, **options: Any) -> tuple[Tensor, AttentionResult]:
+            output, result = super().forward_with_latents(*args, **options)
+            return 2.0 * output, result
+
+    module = Doubling(8, 2, batch_first=True, family=Weibull(10.0), prior=KeyPrior(4, GammaPrior(rate=1.0)))
+    plain = MultiheadAttention.from_torch(module, family=module.family, prior=module.prior)
+    x = torch.randn(2, 5, 8)
+    found = []
+    for one in (module, plain):
+        torch.manual_seed(3)
+        with torch.no_grad():
+            found.append(one(x, x, x)[0])
+    torch.testing.assert_close(found[0], 2.0 * found[1])

@@ -15,11 +15,11 @@ from probattn.distributions import Family
 from probattn.nn.conditionals import Conditional
 from probattn.nn.functional import AttentionResult, scaled_dot_product_attention
 from probattn.nn.learnt import HoldsFamily
-from probattn.nn.masks import HIDES, hidden_by
 from probattn.nn.nested import pad_nested, to_nested
 from probattn.nn.parts import require_conditional, require_family
-from probattn.nn.recording import note_latent
+from probattn.nn.recording import is_recording, note_latent
 from probattn.nn.sampling import Switchable
+from probattn.nn.torch_masks import merge_masks, padded_keys, with_open_column
 
 __all__ = ["MultiheadAttention"]
 
@@ -150,9 +150,11 @@ class MultiheadAttention(nn.MultiheadAttention, Switchable, HoldsFamily):
         """
         if is_causal and attn_mask is None:
             raise ValueError("is_causal is only a hint about attn_mask, as in torch; pass attn_mask too")
-        output, result = self.forward_with_latents(
-            query, key, value, key_padding_mask=key_padding_mask, attn_mask=attn_mask, need_weights=need_weights
-        )
+        masks = {"key_padding_mask": key_padding_mask, "attn_mask": attn_mask}
+        if self._may_skip_kl():
+            output, result = self._attend(query, key, value, **masks, need_weights=need_weights, prior=None)
+        else:
+            output, result = self.forward_with_latents(query, key, value, **masks, need_weights=need_weights)
         note_latent(self, result.latent)
         weights = result.weights
         if weights is None:
@@ -186,6 +188,38 @@ class MultiheadAttention(nn.MultiheadAttention, Switchable, HoldsFamily):
         Returns:
             The output, shaped like the query, and the record with context (B, H, T, D), KL (B, H, T) and receipt.
         """
+        return self._attend(
+            query,
+            key,
+            value,
+            key_padding_mask=key_padding_mask,
+            attn_mask=attn_mask,
+            query_padding_mask=query_padding_mask,
+            need_weights=need_weights,
+            prior=self.prior,
+        )
+
+    def _may_skip_kl(self) -> bool:
+        """Whether nobody can ever see the receipt, as while predicting; a subclass that makes its own is always asked.
+
+        With gradients on, activation checkpointing may repeat this pass when a record is closed already, and has to
+        find the same tensors.
+        """
+        is_ours = type(self).forward_with_latents is MultiheadAttention.forward_with_latents
+        return is_ours and not torch.is_grad_enabled() and not is_recording()
+
+    def _attend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        key_padding_mask: Tensor | None,
+        attn_mask: Tensor | None,
+        query_padding_mask: Tensor | None = None,
+        need_weights: bool,
+        prior: Conditional | None,
+    ) -> tuple[Tensor, AttentionResult]:
         is_self_attention = query is key
         query, key, value, nested_padding = self._to_padded(query, key, value)
         key_padding_mask = key_padding_mask if nested_padding is None else nested_padding
@@ -193,17 +227,17 @@ class MultiheadAttention(nn.MultiheadAttention, Switchable, HoldsFamily):
         self._check_shapes(query, key, value)
         self._check_masks(query, key, attn_mask=attn_mask, key_padding_mask=key_padding_mask)
         self._check_query_padding(query, query_padding_mask)
-        padding = _Mask.padding(key_padding_mask)
+        padding = padded_keys(key_padding_mask)
         queries = _batched(
             padding if query_padding_mask is None and is_self_attention else query_padding_mask, is_batched
         )
         query, key, value = (self._to_batch_first(x) for x in (query, key, value))
-        never_read = _Mask.padding(key_padding_mask, limit=-torch.inf)  # torch still reads a row of finite numbers
+        never_read = padded_keys(key_padding_mask, limit=-torch.inf)  # torch still reads a row of finite numbers
         if never_read is not None:  # what stands there must not matter, but 0 * inf is NaN, in the gradient too
             hidden = never_read.unsqueeze(-1)
             key, value = key.masked_fill(hidden, 0.0), value.masked_fill(hidden, 0.0)
         q, k, v = self._project(query, key, value)
-        mask = _Mask.merge(attn_mask, _batched(key_padding_mask, is_batched), self.num_heads, q.dtype)
+        mask = merge_masks(attn_mask, _batched(key_padding_mask, is_batched), self.num_heads, q.dtype)
         k, v, mask = self._append_rows(k, v, mask)
         result = scaled_dot_product_attention(
             self._split(q),
@@ -212,7 +246,7 @@ class MultiheadAttention(nn.MultiheadAttention, Switchable, HoldsFamily):
             attn_mask=mask,
             dropout_p=self.dropout if self.training else 0.0,
             family=self.family,
-            prior=self.prior,
+            prior=prior,
             estimator=self.estimator if self.is_sampling else Mean(),
             need_weights=need_weights,
             query_mask=None if queries is None else ~queries[:, None],
@@ -255,10 +289,10 @@ class MultiheadAttention(nn.MultiheadAttention, Switchable, HoldsFamily):
         if self.bias_k is not None and self.bias_v is not None:
             k = torch.cat([k, self.bias_k.expand(batch, 1, -1)], dim=1)
             v = torch.cat([v, self.bias_v.expand(batch, 1, -1)], dim=1)
-            mask = _Mask.with_open_column(mask)
+            mask = with_open_column(mask)
         if self.add_zero_attn:
             k, v = F.pad(k, (0, 0, 0, 1)), F.pad(v, (0, 0, 0, 1))
-            mask = _Mask.with_open_column(mask)
+            mask = with_open_column(mask)
         return k, v, mask
 
     def _split(self, x: Tensor) -> Tensor:
@@ -309,46 +343,6 @@ class MultiheadAttention(nn.MultiheadAttention, Switchable, HoldsFamily):
         """Unpickle; torch's own version would switch the fast path on again for very old checkpoints."""
         super().__setstate__(state)  # type: ignore[no-untyped-call]
         self._qkv_same_embed_dim = False
-
-
-class _Mask:
-    """torch's two mask arguments as one mask in the form of `scaled_dot_product_attention`."""
-
-    @staticmethod
-    def merge(
-        attn_mask: Tensor | None, key_padding_mask: Tensor | None, num_heads: int, dtype: torch.dtype
-    ) -> Tensor | None:
-        """Bool (True: may look) where both are bool, else float; broadcastable to (B, H, T, S)."""
-        masks = []
-        if attn_mask is not None:
-            is_per_head = attn_mask.dim() == 3
-            masks.append(attn_mask.unflatten(0, (-1, num_heads)) if is_per_head else attn_mask)
-        if key_padding_mask is not None:
-            masks.append(key_padding_mask[:, None, None, :])
-        if not masks:
-            return None
-        if all(mask.dtype == torch.bool for mask in masks):
-            blocked = masks[0] if len(masks) == 1 else masks[0] | masks[1]
-            return ~blocked
-        floats = [
-            torch.zeros_like(mask, dtype=dtype).masked_fill(mask, -torch.inf) if mask.dtype == torch.bool else mask
-            for mask in masks
-        ]
-        return floats[0] if len(floats) == 1 else floats[0] + floats[1]
-
-    @staticmethod
-    def padding(key_padding_mask: Tensor | None, *, limit: float = HIDES) -> Tensor | None:
-        """Bool, True for padding, from torch's bool or float form, whose numbers up to a limit hide."""
-        if key_padding_mask is None or key_padding_mask.dtype == torch.bool:
-            return key_padding_mask
-        return hidden_by(key_padding_mask, limit=limit)
-
-    @staticmethod
-    def with_open_column(mask: Tensor | None) -> Tensor | None:
-        """One more key that every query may see."""
-        if mask is None:
-            return None
-        return F.pad(mask, (0, 1), value=True if mask.dtype == torch.bool else 0.0)
 
 
 def _batched(mask: Tensor | None, is_batched: bool) -> Tensor | None:
