@@ -319,3 +319,39 @@ def test_learnt_numbers_do_not_stay_in_the_original() -> None:
     undo(model)
     assert list(model.state_dict()) == before
     assert not any(parameter is concentration for parameter in model.parameters())
+
+
+class Named(nn.Module):
+    """Three layers that stand in no list."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for number in (1, 2, 10):
+            setattr(self, f"block{number}", nn.TransformerEncoderLayer(8, 2, 16, batch_first=True))
+        self.pool = nn.MultiheadAttention(8, 2, batch_first=True)
+
+
+def test_layers_with_numbers_in_their_names_are_a_stack() -> None:
+    for layers, expected in (
+        ([-1], ["block10.self_attn", "pool"]),
+        ([0], ["block1.self_attn", "pool"]),
+        ([1], ["block2.self_attn"]),
+    ):
+        model = make_stochastic(Named(), Weibull(10.0), None, layers=layers)
+        found = [name for name, one in model.named_modules() if isinstance(one, ConvertedMultiheadAttention)]
+        assert found == expected
+
+
+def test_predictions_of_a_converted_model_compute_no_kl(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = make_stochastic(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), FAMILY).eval()
+    asked = []
+    prior = model.self_attn.prior
+    original = prior.forward
+    monkeypatch.setattr(prior, "forward", lambda given: asked.append(1) or original(given))
+    x = torch.randn(3, 5, 8)
+    with torch.no_grad():
+        model(x)
+        assert not asked
+        with record_latents() as record:
+            model(x)
+    assert asked and float(record.kl().min()) > 0.0

@@ -19,6 +19,7 @@ Only = Literal["self", "cross", "all"]
 _CROSS = re.compile(r"cross|encdec|encoder_attn", re.IGNORECASE)
 _DECODER = re.compile(r"(?:^|\.)decoder(?:\.|$)")
 _FIRST_NUMBER = re.compile(r"(?:^|\.)\d+(?:\.|$)")
+_NUMBERED_NAME = re.compile(r"\d+(?:\.|$)")
 
 
 @dataclass(frozen=True)
@@ -64,14 +65,18 @@ def kind_of(path: str, module: nn.Module) -> Kind:
 def number_places(found: Iterable[tuple[str, Kind]]) -> list[int]:
     """The layer number of each (path, kind): a count within one kind and one stack.
 
+    A stack is a list of layers, or layers whose names end with different numbers; any other module is one by itself.
+
     Example:
         >>> number_places([("encoder.layer.0.attn", "self"), ("encoder.layer.1.attn", "self"), ("head", "self")])
         [0, 1, 0]
+        >>> number_places([("block1.attn", "self"), ("block2.attn", "self")])
+        [0, 1]
     """
     seen: Counter[tuple[str, Kind]] = Counter()
     numbers = []
     for path, kind in found:
-        stack = _FIRST_NUMBER.split(path, maxsplit=1)[0]
+        stack = _stack(path)
         numbers.append(seen[stack, kind])
         seen[stack, kind] += 1
     return numbers
@@ -100,8 +105,13 @@ def choose(places: Sequence[Place], layers: Iterable[int] | None, only: Only) ->
     depth = 1 + max(place.number for place in left)
     if not numbers or not all(-depth <= number < depth for number in numbers):
         raise ValueError(f"layers must be numbers from {-depth} to {depth - 1}, at least one; got {numbers}")
-    depths = Counter(_stack(place) for place in left)
-    return [place for place in left if place.number in {n if n >= 0 else depths[_stack(place)] + n for n in numbers}]
+    stacks = [(_stack(place.path), place.kind) for place in left]
+    depths = Counter(stacks)
+    return [
+        place
+        for place, stack in zip(left, stacks, strict=True)
+        if place.number in {number if number >= 0 else depths[stack] + number for number in numbers}
+    ]
 
 
 def whole_numbers(name: str, values: Iterable[int]) -> list[int]:
@@ -136,5 +146,7 @@ def check_heads(heads: Iterable[int] | None, places: Sequence[Place]) -> tuple[i
     return tuple(numbers)
 
 
-def _stack(place: Place) -> tuple[str, Kind]:
-    return _FIRST_NUMBER.split(place.path, maxsplit=1)[0], place.kind
+def _stack(path: str) -> str:
+    """What the layers of one stack have in common."""
+    number = _FIRST_NUMBER if _FIRST_NUMBER.search(path) else _NUMBERED_NAME
+    return number.split(path, maxsplit=1)[0]

@@ -68,6 +68,10 @@ class ConvertedMultiheadAttention(MultiheadAttention):
             kwargs["query_padding_mask"] = self.query_padding
         return super().forward_with_latents(*args, **kwargs)
 
+    def _may_skip_kl(self) -> bool:
+        # padded queries, which this class knows of, matter for the KL alone
+        return not torch.is_grad_enabled() and not is_recording()
+
     def watch(self, layer: nn.TransformerDecoderLayer) -> None:
         """Take the padding of the queries from a layer that tells it to its self-attention alone."""
         handles = (
