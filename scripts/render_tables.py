@@ -34,6 +34,7 @@ from probattn.recipes.gat_tables import (
 from probattn.recipes.generation_pages import generation_page, sweep_page
 from probattn.recipes.generation_sweep import ROW, swept
 from probattn.recipes.glue import RECIPE as GLUE
+from probattn.recipes.glue_search import stored_table
 from probattn.recipes.glue_tables import calibration_table as glue_calibration_table
 from probattn.recipes.glue_tables import kl_table, main_table
 from probattn.recipes.glue_tables import uncertainty_table as glue_uncertainty_table
@@ -272,6 +273,17 @@ def glue(name: str) -> str:
     return "\n".join(parts).rstrip("\n") + "\n"
 
 
+def glue_search() -> str:
+    """Validation numbers of other noise and other weights of the KL, where they were searched."""
+    folder = ROOT / "results" / "glue" / "search"
+    parts = []
+    for name in ("mrpc", "cola", "rte", "stsb"):
+        table = stored_table(name, precision="bf16", output=folder)
+        command = f"`python -m probattn.recipes.glue_search --task {name} --precision bf16`"
+        parts += [f"**{name}**, one seed, validation examples only; {command}\n", table] if table else []
+    return "\n".join(parts).rstrip("\n") + "\n" if parts else "No search yet.\n"
+
+
 GENERATION = {
     "question_generation": ("squad", QUESTIONS),
     "dialogue": ("cornell", QUESTIONS),
@@ -384,6 +396,7 @@ def main() -> None:
         **{f"gat_{name}": graphs(name) for name in GRAPH_NAMES},
         **{f"gat_search_{name}": graph_search(name) for name in GRAPH_NAMES},
         **{f"glue_{name}": glue(name) for name in ("mrpc", "cola", "rte", "stsb")},
+        "glue_search": glue_search(),
         "nmt_europarl": europarl(),
         "nmt_generated": generated("nmt_generated", GENERATED_METRICS),
         "nmt_longer": generated("nmt_longer", LONGER_METRICS, " --set epochs=20"),

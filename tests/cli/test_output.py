@@ -72,6 +72,14 @@ def test_devices_are_written_to(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not Path("/dev/null.part").exists()
 
 
+def test_a_closed_standard_output_is_said_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    with pytest.raises(ValueError, match="the standard output is closed; name a file with --output"):
+        Output(None)
+    with Output(tmp_path / "lines") as output:
+        output.put(["one"])
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_folder_without_permission_is_refused_at_once(tmp_path: Path) -> None:
     (tmp_path / "closed").mkdir(mode=0o500)

@@ -56,6 +56,57 @@ def test_nothing_is_repeated_where_nothing_failed(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+def test_a_run_of_another_recipe_is_not_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "run"
+    words = words_of(tmp_path, "epochs=1")
+    cli.main(words)
+    graph = ["train", "gat/gat", "graph.num_nodes=120", "optimiser.max_epochs=1", "evaluation.draws=2"]
+    cli.main([*graph, "--output", str(output)])
+    assert "held a run with other settings" in capsys.readouterr().err
+    recipes = {
+        name: json.loads((tmp_path / name / "model" / "config.json").read_text())["recipe"]
+        for name in ("run", "run-old")
+    }
+    assert recipes == {"run": "gat", "run-old": "translation"}
+    with pytest.raises(SystemExit, match="holds a run of another recipe; name another folder"):
+        cli.main(words)
+    assert json.loads((output / "model" / "config.json").read_text())["recipe"] == "gat"
+
+
+def test_a_run_does_not_go_on_with_another_objective(tmp_path: Path) -> None:
+    words = words_of(tmp_path, "epochs=1")
+    words[words.index("translation/soft")] = "translation/variational-enum"
+    with pytest.raises(SystemExit, match="the time was up"):
+        cli.main([*words, "trainer.max_seconds=0.001"])
+    other = tmp_path / "other.yaml"
+    stage = "{name: main, bound: {class_path: probattn.Elbo}, use_posterior: false"
+    other.write_text(f"stages: [{stage}, estimators: {{weights: {{class_path: probattn.Enumerate}}}}}}]\n")
+    with pytest.raises(SystemExit, match="use_posterior"):
+        cli.main([*words, "--config", str(other)])
+    cli.main(words)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("trainer.seed=5", r"trainer\.seed=5 has no effect: the seed of weights and noise is seed=0"),
+        ("network.skip_below=2", r"network\.skip_below must be at least 0 and below 1, got 2\.0"),
+        ("network.dropout=1", r"network\.dropout must be at least 0 and below 1, got 1\.0"),
+        ("trainer.warmup_updates=-5", r"warmup_updates must not be negative, got -5"),
+    ],
+)
+def test_settings_that_would_ruin_a_run_or_do_nothing_are_refused(tmp_path: Path, setting: str, message: str) -> None:
+    with pytest.raises(SystemExit, match=message):
+        cli.main(words_of(tmp_path, setting))
+
+
+def test_a_file_as_output_is_named(tmp_path: Path) -> None:
+    (tmp_path / "run").write_text("mine")
+    with pytest.raises(SystemExit, match="run is a file; name a folder"):
+        cli.main(words_of(tmp_path))
+    assert (tmp_path / "run").read_text() == "mine"
+
+
 def test_scales_have_folders_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that the same row at another scale neither fails on the first one's checkpoints nor replaces its model."""
     monkeypatch.chdir(tmp_path)

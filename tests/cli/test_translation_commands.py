@@ -131,6 +131,21 @@ def test_translate_draws(trained: Trained, tmp_path: Path, capsys: pytest.Captur
     assert [one.text for one in last] == [line.split(" ||| ")[1] for line in drawn[9:]]
 
 
+def test_eval_can_skip_empty_pairs(trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, target = tmp_path / "a.de", tmp_path / "a.en"
+    source.write_text(f"{SENTENCE}\n\n{SENTENCE}\n")
+    target.write_text("the dog sees\nthe dog\nthe dog sees\n")
+    words = ["eval", trained.run, "--src", source, "--tgt", target]
+    with pytest.raises(SystemExit, match=r"line 2: empty line; .* of a command --on_empty skip"):
+        cli.main([str(word) for word in words])
+    found = json.loads(output_of([*words, "--on_empty", "skip"], capsys))
+    assert found["results"]["own"]["tokens"] > 0
+    with pytest.raises(SystemExit, match="--gold has a line for every pair"):
+        cli.main([str(word) for word in [*words, "--gold", source, "--on_long", "skip"]])
+    with pytest.raises(SystemExit, match="are about pairs of --src and --tgt, which are not given"):
+        cli.main(["eval", str(trained.run), "--on_empty", "skip"])
+
+
 def test_align_keeps_the_lines_and_measures(
     trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,15 +8,20 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 import probattn
 from probattn import cli
+from probattn.recipes import translation_data
+from probattn.recipes.comparison import Comparison, compare
 from probattn.recipes.failure_notes import FAILURES_FILE
 from probattn.recipes.recipe import Run
 from probattn.recipes.translation import RECIPE, TranslationTask, engine_stages, train
+from probattn.recipes.translation_alignment import word_links
 from probattn.recipes.translation_data import CorpusSettings, load_corpus
 from probattn.training import CheckpointError
 from probattn.training.stage import matches
@@ -86,6 +91,36 @@ def test_the_inference_network_is_fitted_alone_before_it_moves_the_prior(files: 
     assert trained == {name for name in names if name.startswith("weights.posterior.")} and trained
     assert all(matches(name, stages[stage].trainable) for name in names for stage in ("prior", "main"))
     assert stages["main"].weights_at(0) == {"weights": 0.0}
+
+
+def test_settings_without_effect_on_a_text_are_said(files: tuple[Path, Path]) -> None:
+    own = CorpusSettings(name="files", src=files[0], tgt=files[1], max_words=2)
+    assert str(load_corpus(own)).endswith("Of no effect on this text: corpus.max_words.")
+    assert "no effect" not in str(load_corpus(replace(own, max_words=None, test_size=4)))
+    assert "no effect" not in str(load_corpus(CorpusSettings(train_size=20, test_size=5, max_words=8)))
+    published = CorpusSettings(name="multi30k", max_words=4, test_size=5)
+    assert translation_data._unused(published) == ["max_words", "test_size"]
+
+
+def test_a_threshold_is_one_of_words() -> None:
+    """A word in two pieces has the weight of both."""
+
+    class Pieces:
+        def word_index(self, ids: list[int]) -> list[int]:
+            return {3: [0, 1, 1], 2: [0, 1]}[len(ids)]
+
+    subwords = SimpleNamespace(tokenizer=Pieces())
+    weights = torch.tensor([[0.4, 0.3, 0.3], [0.8, 0.1, 0.1], [0.0, 0.0, 1.0]])  # the last is of the sentence's end
+    links = [word_links(weights, subwords, [5, 6, 7], [5, 6], threshold=at) for at in (0.5, 0.35, None)]
+    assert links == [{(1, 0), (0, 1)}, {(1, 0), (0, 0), (0, 1)}, {(0, 0), (0, 1)}]
+
+
+@pytest.mark.parametrize("settings", [{"row": "mine"}, {"source": "mine"}, {"trainer.seed": 4}])
+def test_a_comparison_refuses_what_all_rows_cannot_share(settings: dict[str, object], tmp_path: Path) -> None:
+    comparison = Comparison(RECIPE, ["soft", "marginal"], 1, None, settings, tmp_path)
+    with pytest.raises(ValueError, match=r"leave it out|say how many with --num_seeds"):
+        compare(comparison, workers=1)
+    assert not list(tmp_path.iterdir())
 
 
 def test_wrong_corpora_are_named(files: tuple[Path, Path]) -> None:

@@ -113,6 +113,8 @@ def test_entropy_and_error_rate_by_hand(files: tuple[Path, Path]) -> None:
 def test_draws_of_a_bayesian_row_mix_to_its_likelihood(files: tuple[Path, Path]) -> None:
     translator, corpus = untrained("bayesian-wc", files)
     pairs = corpus.texts["test"]
+    again = [translator.score(pairs.source, pairs.target, estimator=Pathwise(2)) for _ in range(2)]
+    assert again[0] == again[1]  # drawn, and the same each time
     plug_in = translator.score(pairs.source, pairs.target, estimator=Mean())
     torch.manual_seed(0)
     mixed = translator.score(pairs.source, pairs.target, estimator=Pathwise(200))

@@ -34,6 +34,8 @@ class TestSettings:
             ({"learning_rate": -1.0}, "learning_rate must be positive"),
             ({"validate_every": 0}, "validate_every must be positive"),
             ({"clip_norm": 0.0}, "clip_norm must be positive"),
+            ({"warmup_updates": -1}, "warmup_updates must not be negative, got -1"),
+            ({"min_learning_rate": -0.1}, "min_learning_rate must not be negative"),
             ({"decay_factor": 1.5}, r"decay_factor must lie in \(0, 1\], got 1.5"),
             ({"lr_schedule": "plateau"}, "lr_schedule: plateau needs `select_by`"),
             ({"early_stop": 3}, "early_stop needs `select_by`"),

@@ -40,7 +40,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--tgt", type=Path, required=True, help="target side")
     parser.add_argument("--output", type=Path, default=None, help="file; the standard output by default")
     parser.add_argument("--aligner", choices=[one.value for one in Aligner], default=None, help="which distribution")
-    parser.add_argument("--threshold", type=float, default=None, help="all links of at least this weight, not the best")
+    parser.add_argument("--threshold", type=float, default=None, help="all words of at least this weight")
     parser.add_argument("--format", choices=["pharaoh", "json"], default="pharaoh", help="json has word weights too")
     parser.add_argument("--max_words", type=int, default=1000, help="longer lines are refused: memory grows with them")
     parser.add_argument("--gold", type=Path, default=None, help="gold links in Pharaoh format, 1p2 for possible ones")

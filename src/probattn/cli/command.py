@@ -37,6 +37,8 @@ RECIPES = (
 
 _LISTS = frozenset({"--set", "--rows", "--config", "--test_with", "--lengths", "--names"})
 """Options that take several values."""
+_NAMES_FOLLOW = (["--output"], ["--scale"])
+"""Options whose value may look like a setting."""
 _SETTING = re.compile(r"[A-Za-z_][\w.]*=")
 _DOTTED = re.compile(r"--([A-Za-z_]\w*\.[\w.]+)(?:=(.*))?", re.DOTALL)
 _ROW = re.compile(rf"({'|'.join(RECIPES)})/")
@@ -107,10 +109,15 @@ def settings_first(words: list[str]) -> list[str]:
     Example:
         >>> settings_first(["--scale", "demo", "translation/soft", "--output", "run", "seed=1"])
         ['translation/soft', 'seed=1', '--scale', 'demo', '--output', 'run']
+        >>> settings_first(["translation/soft", "--output", "rate=3"])
+        ['translation/soft', '--output', 'rate=3']
     """
     words, dotted = split_dotted(words)
-    settings = [*(word for word in words if _SETTING.match(word)), *dotted]
-    others = [word for word in words if not _SETTING.match(word)]
+    is_setting = [
+        bool(_SETTING.match(word)) and words[place - 1 : place] not in _NAMES_FOLLOW for place, word in enumerate(words)
+    ]
+    settings = [*(word for word, is_one in zip(words, is_setting, strict=True) if is_one), *dotted]
+    others = [word for word, is_one in zip(words, is_setting, strict=True) if not is_one]
     free = [
         place for place, word in enumerate(others) if _ROW.match(word) and not _is_option(others[place - 1 : place])
     ]

@@ -55,6 +55,9 @@ def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--split", choices=["valid", "test"], default=None, help="of the text it was trained for; test")
     parser.add_argument("--src", type=Path, default=None, help="source side of another text")
     parser.add_argument("--tgt", type=Path, default=None, help="target side of another text")
+    for name, what in (("on_empty", "an empty side"), ("on_long", "more than 1,000 words on a side")):
+        text = f"what to do with pairs of --src and --tgt with {what} (default: %(default)s)"
+        parser.add_argument(f"--{name}", choices=["error", "skip"], default="error", help=text)
     parser.add_argument("--text", type=Path, default=None, help="another text, for text models")
     parser.add_argument("--gold", type=Path, default=None, help="its gold links in Pharaoh format")
     parser.add_argument("--gold_set", choices=list(alignment_gold.NUM_PAIRS), default=None, help="published gold links")
@@ -152,6 +155,8 @@ def _put(arguments: Namespace, row: str, seed: int, text_name: str, results: Map
 def _text(translator: Translator, arguments: Namespace) -> tuple[Corpus, str]:
     """The text to evaluate on, and its split."""
     given = [name for name in ("src", "tgt") if arguments[name] is not None]
+    if not given and "skip" in (arguments.on_empty, arguments.on_long):
+        raise ValueError("--on_empty and --on_long are about pairs of --src and --tgt, which are not given")
     if len(given) == 1 or (arguments.gold is not None and not given):
         raise ValueError("another text needs both --src and --tgt; --gold belongs to them")
     if arguments.split is not None and (given or arguments.gold_set is not None):
@@ -159,7 +164,9 @@ def _text(translator: Translator, arguments: Namespace) -> tuple[Corpus, str]:
     if given and arguments.gold_set is not None:
         raise ValueError("give either --src and --tgt, or --gold_set, not both")
     if given:
-        text = read_parallel(arguments.src, arguments.tgt)
+        if arguments.gold is not None and "skip" in (arguments.on_empty, arguments.on_long):
+            raise ValueError("--gold has a line for every pair: none can be skipped; remove it from all three files")
+        text = read_parallel(arguments.src, arguments.tgt, on_empty=arguments.on_empty, on_long=arguments.on_long)
         gold = None if arguments.gold is None else read_pharaoh(arguments.gold, text)
         return _corpus(translator, text, gold), "test"
     if arguments.gold_set is not None:

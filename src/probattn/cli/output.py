@@ -34,6 +34,8 @@ class Output:
         self._stream: IO[str] | None = None
         if path is not None:
             require_writable(path, "--output")
+        elif sys.stdout is None:
+            raise ValueError("the standard output is closed; name a file with --output")
 
     def __enter__(self) -> Self:
         return self

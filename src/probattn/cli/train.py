@@ -71,8 +71,12 @@ def _run(arguments: Namespace) -> None:
     if arguments.replay and not (output / "failure").is_dir():
         raise SystemExit(f"--replay: there is no {output / 'failure'}, so no update of that run failed; see --output")
     if is_main_process() and not arguments.replay:
-        if not recipe.keeps_runs:  # the training engine of the others refuses a folder of other settings
-            _set_aside_others(output, plain)
+        if output.exists() and not output.is_dir():
+            raise SystemExit(f"--output {output} is a file; name a folder")
+        if recipe.keeps_runs:  # their training engine refuses a folder of other settings
+            _refuse_others(output)
+        else:
+            _set_aside_others(output, recipe.name, plain)
         note_commit(output)
     settle()
     result = recipe.train(Run(settings, plain, output, is_replay=arguments.replay))
@@ -85,10 +89,18 @@ def _run(arguments: Namespace) -> None:
         print(f"Model:  {output / 'model'}{use}")
 
 
-def _set_aside_others(folder: Path, plain: Mapping[str, Any]) -> None:
-    """Rename a run that ended with other settings, so that this one does not replace it; note the settings of ours."""
-    noted, settings = folder / _SETTINGS, json.dumps(without_paths(plain), indent=1, sort_keys=True, default=str)
-    if (folder / "result.json").exists() and noted.exists() and noted.read_text(encoding="utf-8") != settings:
+def _refuse_others(folder: Path) -> None:
+    """Raise where a run of a recipe without the engine ended, which has no checkpoints that the engine could refuse."""
+    if (folder / _SETTINGS).exists():
+        raise SystemExit(f"{folder} holds a run of another recipe; name another folder with --output")
+
+
+def _set_aside_others(folder: Path, recipe: str, plain: Mapping[str, Any]) -> None:
+    """Rename what another run has left, so that this one does not replace it; note the settings of ours."""
+    noted = folder / _SETTINGS
+    settings = json.dumps({"recipe": recipe, **without_paths(plain)}, indent=1, sort_keys=True, default=str)
+    is_other = not noted.exists() or noted.read_text(encoding="utf-8") != settings
+    if is_other and any((folder / name).exists() for name in ("result.json", "model", "checkpoints")):
         aside = unused_name(folder.with_name(f"{folder.name}-old"))
         folder.rename(aside)
         print(f"{folder} held a run with other settings; it is now {aside}", file=sys.stderr)

@@ -102,7 +102,7 @@ class TokenBuckets:
                 f"{world_size} processes share each batch, but a batch may have {self.min_sentences} row(s); "
                 f"set min_sentences to {world_size} or more"
             )
-        generator = np.random.default_rng([self.seed, number])
+        generator = np.random.default_rng([self.seed % 2**64, number])  # numpy takes no negative seed
         shuffled = generator.permutation(len(self._source_bucket))
         order = np.lexsort((shuffled, self._target_bucket, self._source_bucket))
         batches = np.split(order, self._cuts)

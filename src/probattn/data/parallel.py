@@ -246,7 +246,7 @@ def _select(
                 place = f"{files[lengths.index(0)]}, line {number}: empty line"
                 raise ValueError(
                     f'{place}; remove the pair from both files, or skip such pairs (on_empty="skip"; of a recipe '
-                    "corpus.on_empty=skip)"
+                    "corpus.on_empty=skip, of a command --on_empty skip)"
                 )
             num_empty += 1
         elif max(lengths) > limits.max_tokens:
@@ -255,7 +255,7 @@ def _select(
                 message = f"{place}: {max(lengths):,} words, at most {limits.max_tokens:,}"
                 raise ValueError(
                     f'{message}; split the line, raise max_tokens of this call, or skip such pairs (on_long="skip"; of '
-                    "a recipe corpus.on_long=skip)"
+                    "a recipe corpus.on_long=skip, of a command --on_long skip)"
                 )
             num_long += 1
         else:

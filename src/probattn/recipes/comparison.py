@@ -180,8 +180,10 @@ def report(finished: Finished) -> str:
 def _check(comparison: Comparison) -> None:
     if comparison.num_seeds < 1:
         raise ValueError(f"num_seeds must be at least 1, got {comparison.num_seeds}")
-    if "seed" in comparison.overrides:
+    if "seed" in comparison.overrides or "trainer.seed" in comparison.overrides:
         raise ValueError("a comparison runs seeds 0, 1, ... of every row; say how many with --num_seeds, not seed=")
+    if named := [name for name in ("row", "source") if name in comparison.overrides]:
+        raise ValueError(f"{named[0]}= would give all rows of a comparison one {named[0]}; leave it out")
     if len(set(comparison.rows)) < len(comparison.rows):
         raise ValueError(f"every row can be named once, got {', '.join(comparison.rows)}")
     for row in comparison.rows:

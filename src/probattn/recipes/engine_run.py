@@ -41,6 +41,8 @@ def train_to_end(task: Task, run: Run, *, settings: TrainerSettings, stages: Seq
             the failed update was to be repeated, which is done.
         TrainingFailure: A loss or gradient was not finite, or the loss exploded.
     """
+    if settings.seed not in (TrainerSettings.seed, seed):
+        raise ValueError(f"trainer.seed={settings.seed} has no effect: the seed of weights and noise is seed={seed}")
     if run.is_replay:
         print(replayed(task, run.output / "failure", stages=stages))
         raise SystemExit(0)

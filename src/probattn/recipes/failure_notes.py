@@ -24,7 +24,7 @@ def note_failures(output: Path, failures: Mapping[tuple[str, int], Exception]) -
     if not failures:
         path.unlink(missing_ok=True)
         return
-    text = table.read_text().split(_HEADING)[0].rstrip("\n") if table.exists() else ""
+    text = table.read_text(encoding="utf-8").split(_HEADING)[0].rstrip("\n") if table.exists() else ""
     messages = {f"{row}, seed {seed}": str(error) for (row, seed), error in failures.items()}
     write_atomically(path, json.dumps(messages, indent=1) + "\n")
     lines = [f"- {name}: {message.splitlines()[0] if message else 'no message'}" for name, message in messages.items()]

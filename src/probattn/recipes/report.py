@@ -7,6 +7,7 @@ from pathlib import Path
 
 from probattn.recipes.paired import paired_differences
 from probattn.recipes.results import RowResult, Summary, summarise
+from probattn.recipes.storage import write_atomically
 from probattn.viz import (
     Section,
     bar_plot,
@@ -61,10 +62,9 @@ COLUMNS = (
 def write_report(task: str, results: Sequence[RowResult], output: Path) -> str:
     """Write `report.html` and `table.md`; return the table and where the report is, for the terminal."""
     header, rows, best = table_cells(results, COLUMNS)
-    output.mkdir(parents=True, exist_ok=True)
     text = render_markdown(results)
-    (output / "table.md").write_text(text)
-    (output / "report.html").write_text(_page(task, results, render_table(header, rows, best)))
+    write_atomically(output / "table.md", text)
+    write_atomically(output / "report.html", _page(task, results, render_table(header, rows, best)))
     return f"{text}\nReport: {output / 'report.html'}"
 
 

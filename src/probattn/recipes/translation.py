@@ -49,6 +49,7 @@ class TranslationTask:
         return {
             "text": self.corpus.digest,
             "order": self.settings.corpus.seed,
+            "use_posterior": json.dumps({stage.name: stage.use_posterior for stage in self.settings.stages}),
             **{name: json.dumps(value, default=str) for name, value in sections.items()},
         }
 

@@ -112,12 +112,17 @@ def word_links(
         subwords: The model's.
         source: Joint ids of the source.
         target: Joint ids of the target.
-        threshold: None: each target subword links to its largest weight. Else all weights of at least this.
+        threshold: None: each target subword links to its largest weight. Else all words whose `word_weights` are at
+            least this.
     """
     source_words = subwords.tokenizer.word_index(source)
     target_words = subwords.tokenizer.word_index(target)
     inside = weights[: len(target_words), : len(source_words)]
-    return frozenset(links_from_weights(inside, source_words, target_words, threshold=threshold))
+    if threshold is None or inside.numel() == 0:
+        return frozenset(links_from_weights(inside, source_words, target_words))
+    between_words = word_weights(inside, source_words, target_words)
+    numbers = [range(size) for size in between_words.shape]
+    return frozenset(links_from_weights(between_words, numbers[1], numbers[0], threshold=threshold))
 
 
 def word_weights(weights: Tensor, source_words: Sequence[int], target_words: Sequence[int]) -> Tensor:

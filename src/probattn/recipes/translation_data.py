@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -80,11 +81,14 @@ class Corpus:
     """Tokenizer of both sides, and the types that can be produced."""
     gold: list[tuple[Links, Links]] | None
     """Sure and possible links of the test split, where they are known."""
+    unused: Sequence[str] = ()
+    """Settings that have a value and no effect on this text."""
 
     def __str__(self) -> str:
         sizes = ", ".join(f"{split} {len(text):,}" for split, text in self.texts.items())
         types, outputs = self.subwords.tokenizer.vocabulary_size, len(self.subwords.outputs)
-        return f"Pairs: {sizes}. Subwords: {types:,}, of which {outputs:,} can be produced."
+        note = f" Of no effect on this text: corpus.{', corpus.'.join(self.unused)}." if self.unused else ""
+        return f"Pairs: {sizes}. Subwords: {types:,}, of which {outputs:,} can be produced.{note}"
 
     @property
     def digest(self) -> str:
@@ -104,7 +108,13 @@ def load_corpus(settings: CorpusSettings, subwords: Subwords | None = None) -> C
         tokenizer = train_bpe([*train.source, *train.target], vocabulary_size=settings.vocabulary_size)
         subwords = Subwords(tokenizer, target_types(tokenizer, train.target))
     encoded = {split: EncodedText.from_text(text, subwords.tokenizer) for split, text in texts.items()}
-    return Corpus(texts, encoded, subwords, gold)
+    return Corpus(texts, encoded, subwords, gold, _unused(settings))
+
+
+def _unused(settings: CorpusSettings) -> list[str]:
+    """A scale may have set them for the generated corpus, so they are no error."""
+    names = {"generated": (), "files": ("max_words",)}.get(settings.name, ("max_words", "test_size"))
+    return [name for name in names if getattr(settings, name) is not None]
 
 
 def lowercased(text: ParallelText) -> ParallelText:

@@ -233,6 +233,6 @@ def estimator_by_name(name: str) -> Estimator:
     if name == "exact":
         return Enumerate()
     kind, _, number = name.partition(":")
-    if kind == "kmax" and number.isdigit() and int(number) > 0:
+    if kind == "kmax" and number.isdecimal() and int(number) > 0:
         return Enumerate(int(number))
     raise ValueError(f"expected soft, exact or kmax:K (e.g. kmax:5), got '{name}'")

@@ -6,6 +6,7 @@ from pathlib import Path
 from probattn.recipes.paired import VERDICT_RULE
 from probattn.recipes.report import Column, as_markdown, table_cells
 from probattn.recipes.results import RowResult, summarise
+from probattn.recipes.storage import write_atomically
 from probattn.recipes.translation_claims import CLAIMS_HEADER, claim_lines
 from probattn.recipes.translation_sentences import sentence_sections
 from probattn.viz import (
@@ -73,8 +74,7 @@ def write_report(task: str, results: Sequence[RowResult], output: Path) -> str:
     chosen = [column for column in columns if column.metric in _OF_ALIGNMENT]
     alignment = table_cells(results, chosen, has_kinds=False)
     text = "\n".join(as_markdown(header, rows) for header, rows, _ in (quality, alignment))
-    output.mkdir(parents=True, exist_ok=True)
-    (output / "table.md").write_text(text)
+    write_atomically(output / "table.md", text)
     facts = results[0].facts
     seeds = sorted({result.seed for result in results})
     numbers = ", ".join(str(seed) for seed in seeds)
@@ -96,7 +96,7 @@ def write_report(task: str, results: Sequence[RowResult], output: Path) -> str:
         *sentence_sections({result.row: result for result in first_seed}),
         _rows(first_seed),
     ]
-    (output / "report.html").write_text(render_page(f"probattn: {task}", lead, sections))
+    write_atomically(output / "report.html", render_page(f"probattn: {task}", lead, sections))
     return f"{text}\nReport: {output / 'report.html'}"
 
 

@@ -42,6 +42,11 @@ class NetworkSettings:
     skip_below: float = 0.0
     """Alignments whose share in a word's gradient is at most this are left out of it; 0 is exact."""
 
+    def __post_init__(self) -> None:
+        for name in ("dropout", "skip_below"):
+            if not 0.0 <= getattr(self, name) < 1.0:
+                raise ValueError(f"network.{name} must be at least 0 and below 1, got {getattr(self, name)}")
+
 
 @dataclass(frozen=True)
 class StageSettings:

@@ -74,6 +74,9 @@ class Translator:
     ) -> list[list[Translation]]:
         """The best translations of each sentence, best first; none of an empty sentence.
 
+        Where the estimator draws (relaxed rows), scores are estimates that depend on which sentences are translated
+        together; the same call gives the same ones.
+
         Args:
             sentences: Source text.
             num_best: Translations of a sentence, at most the beam size.
@@ -82,15 +85,16 @@ class Translator:
             decoding: Search settings; those of training by default.
             show_progress: Whether to show a progress bar.
         """
-        return search(
-            self.model,
-            self.subwords,
-            self._ids(sentences),
-            estimator=estimator or self.settings.test_estimator,
-            settings=decoding or self.settings.decoding,
-            num_best=num_best,
-            show_progress=show_progress,
-        )
+        with seeded(EVALUATION, 0):
+            return search(
+                self.model,
+                self.subwords,
+                self._ids(sentences),
+                estimator=estimator or self.settings.test_estimator,
+                settings=decoding or self.settings.decoding,
+                num_best=num_best,
+                show_progress=show_progress,
+            )
 
     def sample(
         self,
@@ -134,7 +138,8 @@ class Translator:
             target: Their translations.
             aligner: "prior", "posterior" (the inference network's) or "exact"; by default the posterior, else exact,
                 else the prior, whichever the model has first.
-            threshold: None: each target subword links to its largest weight. Else all weights of at least this.
+            threshold: None: each target subword links to its largest weight. Else all links between words whose weight,
+                summed over the subwords of the source word, is at least this.
             show_progress: Whether to show a progress bar.
 
         Raises:
@@ -168,14 +173,18 @@ class Translator:
 
     @torch.no_grad()
     def score(self, source: Sequence[str], target: Sequence[str], *, estimator: Estimator | None = None) -> list[float]:
-        """Log-probability of each target sentence given its source, in nats, end of sentence included."""
+        """Log-probability of each target sentence given its source, in nats, end of sentence included.
+
+        An estimate where the estimator draws; see `translate`.
+        """
         text = self._encoded(source, target)
         chosen = estimator or self.settings.test_estimator
         scores = [0.0] * len(text)
-        for batch in batches_of(text, self.subwords):
-            values = predictive_log_lik(run(self.model, batch, chosen, bound=None, use_posterior=False))
-            for row, value in zip(batch.index.tolist(), values.tolist(), strict=True):
-                scores[row] = value
+        with seeded(EVALUATION, 0):
+            for batch in batches_of(text, self.subwords):
+                values = predictive_log_lik(run(self.model, batch, chosen, bound=None, use_posterior=False))
+                for row, value in zip(batch.index.tolist(), values.tolist(), strict=True):
+                    scores[row] = value
         return scores
 
     def encode(self, text: ParallelText) -> EncodedText:

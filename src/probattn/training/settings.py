@@ -92,6 +92,9 @@ class TrainerSettings:
         for name, value in {**positive, "learning_rate": self.learning_rate}.items():
             if value <= 0:
                 raise ValueError(f"TrainerSettings.{name} must be positive, got {value}")
+        for name in ("warmup_updates", "decay_patience", "min_learning_rate", "kl_gradient_every", "weight_decay"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"TrainerSettings.{name} must not be negative, got {getattr(self, name)}")
         if not 0.0 < self.decay_factor <= 1.0:
             raise ValueError(f"TrainerSettings.decay_factor must lie in (0, 1], got {self.decay_factor}")
         needs_metric = {

@@ -123,9 +123,11 @@ def write_files(folder: str | PathLike[str], *, train: int, valid: int, test: in
         The nine files.
 
     Raises:
-        ValueError: A negative number.
+        ValueError: A negative number, or a file in the place of the folder.
     """
     place = Path(folder)
+    if place.exists() and not place.is_dir():
+        raise ValueError(f"{place} is a file; name a folder for the corpus")
     corpus = GeneratedDeEn(seed)
     sizes: dict[Split, int] = {"train": train, "valid": valid, "test": test}
     texts: dict[str, list[str]] = {}
