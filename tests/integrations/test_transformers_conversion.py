@@ -1,5 +1,6 @@
 """What is converted, what is refused, what is undone, and what a folder keeps."""
 
+import copy
 import inspect
 import json
 from dataclasses import dataclass
@@ -493,8 +494,13 @@ class TestParts:
         config = transformers.BertConfig(**BERT)
         first, second = (transformers.BertModel(config) for _ in range(2))
         make_stochastic(first, FAMILY)
-        with pytest.raises(ValueError, match=r"copy\.deepcopy\(config\)"):
+        with pytest.raises(ValueError, match="a configuration of its own, copied before the first one is converted"):
             make_stochastic(second, FAMILY)
+        third = transformers.BertModel(copy.deepcopy(config))  # a copy says that it is converted, and is nobody's
+        with pytest.raises(ValueError, match=r"is a copy already, call model\.set_attn_implementation\('eager'\)"):
+            make_stochastic(third, FAMILY)
+        third.set_attn_implementation("eager")
+        make_stochastic(third, FAMILY)
         undo(first)
         make_stochastic(second, FAMILY)
         undo(second)

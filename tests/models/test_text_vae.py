@@ -11,7 +11,15 @@ from probattn.core import Estimator
 from probattn.decoding import Constraints, greedy
 from probattn.models import MemoryVae, ReadText, SentenceVae
 from probattn.models.text_vae_stepper import MemoryVaeStepper, SentenceVaeStepper
-from probattn.nn import AutoregressiveCategorical, AutoregressiveGaussian, Bottleneck, CausalConvolutions, Codebook
+from probattn.nn import (
+    Additive,
+    AutoregressiveCategorical,
+    AutoregressiveGaussian,
+    Bottleneck,
+    CausalConvolutions,
+    Codebook,
+    Placed,
+)
 
 E, H, A, Z, WORDS, CODES = 10, 16, 12, 6, 20, 8
 Model = SentenceVae | MemoryVae
@@ -46,16 +54,18 @@ def sentence_vae(kind: str | None) -> SentenceVae:
     )
 
 
-def memory_vae(kind: str) -> MemoryVae:
+def memory_vae(kind: str, *, has_places: bool = False, dropout: float = 0.0) -> MemoryVae:
     torch.manual_seed(0)
+    score = Additive(H, A, hidden_dim=A)
     return MemoryVae(
         nn.Embedding(WORDS, E),
         nn.LSTM(E, H, batch_first=True),
         project=nn.Linear(H, Z) if kind == "codes" else nn.Identity(),
         latent=latent(kind),
-        latent_dim=Z,
+        values=nn.Linear(Z, A),
+        score=Placed(score) if has_places else score,
         decoder_dim=H,
-        attention_dim=A,
+        dropout=dropout,
     )
 
 
@@ -178,6 +188,32 @@ def test_sentences_come_from_the_prior(name: str) -> None:
     assert len(found) == 5 and all(len(one.tokens) <= 9 for one in found)
 
 
+@pytest.mark.parametrize("kind", ["sentence", "memory"])
+def test_dropout_does_not_touch_what_the_encoder_reads(kind: str) -> None:
+    """A codebook would else follow vectors that evaluation never sees."""
+    if kind == "memory":
+        model: Model = memory_vae("codes", dropout=0.5)
+    else:
+        model = sentence_vae("codes")
+        model.dropout.p = 0.5
+    inputs = batch()
+    read = [model.train().encode(inputs["words"], inputs["words_mask"], {"latent": pa.Mean()}) for _ in range(2)]
+    assert read[0].encoding is not None and read[1].encoding is not None
+    assert torch.equal(read[0].encoding, read[1].encoding)
+    losses = [model(**inputs, estimators={"latent": pa.Mean()}).log_lik.sum() for _ in range(2)]
+    assert not torch.equal(losses[0], losses[1])
+
+
+def test_places_tell_equal_latents_apart() -> None:
+    read = ReadText.drawn(torch.ones(1, 5, Z))
+    for has_places in (False, True):
+        model = memory_vae("codes", has_places=has_places)
+        memory, state = model.attended(read), model.start(read)
+        scores = model.score.compare(state.hidden.unsqueeze(1), memory.prepared).flatten()
+        assert scores.unique().numel() == (5 if has_places else 1)
+        assert torch.equal(memory.values, memory.values[:, :1].expand(-1, 5, -1))  # contexts stay what they are
+
+
 def test_bad_use_is_refused_by_name() -> None:
     with pytest.raises(ValueError, match="go together"):
         SentenceVae(nn.Embedding(WORDS, E), nn.LSTM(E, H, batch_first=True), latent=latent("normal"), latent_dim=Z)
@@ -188,9 +224,9 @@ def test_bad_use_is_refused_by_name() -> None:
             nn.LSTM(E, H, batch_first=True),
             project=nn.Identity(),
             latent=step,
-            latent_dim=Z,
+            values=nn.Linear(Z, A),
+            score=Additive(H, A, hidden_dim=A),
             decoder_dim=H,
-            attention_dim=A,
         )
     with pytest.raises(ValueError, match="repeat its row K times"):
         memory_vae("normal")(**batch(), estimators={"latent": pa.Pathwise(3)})

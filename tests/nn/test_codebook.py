@@ -72,6 +72,31 @@ def test_codes_are_not_left_behind_by_an_encoder_that_begins_to_learn() -> None:
     assert len(index.unique()) > 16
 
 
+def test_a_warm_start_is_not_forgotten() -> None:
+    """Few vectors a batch, as with one code a sentence: k-means found the best codes already."""
+    vectors = torch.randn(4096, 4, generator=torch.Generator().manual_seed(0))
+    errors = {}
+    for is_warm in (False, True):
+        book = Codebook(64, 4, revive_below=0.01)
+        book.start_(vectors, seed=torch.tensor(0), per_batch=8.0, is_warm=is_warm)
+        start = torch.cdist(vectors, book.codes).min(dim=-1).values.square().mean()
+        for update in range(30):
+            some = vectors[8 * update : 8 * update + 8]
+            book.update_(some, torch.cdist(some, book.codes).argmin(dim=-1), seed=torch.tensor(update))
+        errors[is_warm] = float(torch.cdist(vectors, book.codes).min(dim=-1).values.square().mean() / start)
+    assert errors[True] < 1.03 and errors[False] > 1.1
+
+
+def test_counts_start_as_a_batch_will_have_them() -> None:
+    vectors = torch.tensor([[0.0], [0.1], [0.2], [5.0]])
+    book = Codebook(2, 1)
+    book.start_(vectors, seed=torch.tensor(0), per_batch=8.0)
+    assert sorted(book.counts.tolist()) == [2.0, 6.0]
+    book.start_(vectors, seed=torch.tensor(0), per_batch=1.0)
+    assert sorted(book.counts.tolist()) == [0.5, 0.75]  # none below an even share
+    assert torch.allclose(book.sums / book.counts.unsqueeze(-1), book.codes)
+
+
 def test_codes_follow_a_moving_encoder() -> None:
     centres, vectors = clusters()
     book = Codebook(6, 4, decay=0.8)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from probattn.core import Dense, Memory, Segments
-from probattn.nn import Additive, Bilinear, Dot, GraphAdditive, Score
+from probattn.nn import Additive, Bilinear, Dot, GraphAdditive, Placed, Score
 
 # Sizes: B examples, T queries, S positions, D and E widths, N nodes, H heads.
 B, T, S, D, E, N, H = 2, 3, 4, 5, 6, 4, 2
@@ -51,6 +51,19 @@ def test_additive() -> None:
     w, u, v = score.project_query.weight, score.project_key.weight, score.energy.weight[0]
     expected = loop(query, keys, lambda q, k: (v * torch.tanh(w @ q + u @ k)).sum())
     torch.testing.assert_close(score(query, dense(keys)), expected)
+
+
+def test_placed() -> None:
+    inner = Additive(D, E, hidden_dim=7)
+    query, keys = torch.randn(B, T, D), torch.randn(B, S, E)
+    places = torch.zeros(S, E)
+    for s in range(S):
+        for i in range(E // 2):
+            angle = s / 10_000.0 ** (2 * i / E)
+            places[s, i], places[s, E // 2 + i] = math.sin(angle), math.cos(angle)
+    torch.testing.assert_close(Placed(inner)(query, dense(keys)), inner(query, dense(keys + places)))
+    with pytest.raises(ValueError, match="need an even width, got 5"):
+        Placed(Dot()).prepare(torch.zeros(B, S, 5))
 
 
 @pytest.mark.parametrize("score", [Dot(), Bilinear(D, D), Additive(D, D, hidden_dim=3)], ids=lambda s: type(s).__name__)

@@ -10,7 +10,8 @@ from probattn.cli import main
 from probattn.recipes.recipe import Run
 from probattn.recipes.text_data import load_corpus
 from probattn.recipes.text_eval import tally
-from probattn.recipes.text_fluency import LanguageModelScorer, Sampling, fluency_table, measure, open_scorer, store
+from probattn.recipes.text_fluency import Sampling, fluency_table, measure, store
+from probattn.recipes.text_scorer import LanguageModelScorer, open_scorer
 from probattn.recipes.text_vae import RECIPE
 
 TINY = {
@@ -64,7 +65,10 @@ def test_command_writes_beside_the_results_and_prints_a_table(runs: Path, capsys
     assert list(record["lengths"]) == ["5", "8"] and record["sampling"]["num_samples"] == 6
     assert record["lengths"]["5"]["fluency_ppl"] > 1.0 and len(record["examples"]["5"]) == 5
     again = measure(runs / "davam-128-seed0", open_scorer(words[1]), Sampling(lengths=(5, 8), num_samples=6))
-    assert again["lengths"] == record["lengths"]
+    assert again["lengths"] == record["lengths"] and record["draws_words"]
+    greedy = measure(runs / "davam-128-seed0", open_scorer(words[1]), Sampling((5,), 6, word_temperature=0.0))
+    assert not greedy["draws_words"] and greedy["lengths"]["5"] != record["lengths"]["5"]
+    assert [line[1] for line in fluency_table([record, greedy])[1][:3]] == ["drawn", "drawn", "most probable"]
 
 
 def test_table_has_the_papers_numbers_in_brackets(tmp_path: Path) -> None:
@@ -80,8 +84,9 @@ def test_table_has_the_papers_numbers_in_brackets(tmp_path: Path) -> None:
         "held_out": {"10": values},
     }
     _, rows = fluency_table([record])
-    assert rows[0][:7] == [
+    assert rows[0][:8] == [
         "davam-512",
+        "most probable",
         "10",
         "50.0",
         "3.90 ± 0.50 (6.58 ± 1.17)",
@@ -89,8 +94,8 @@ def test_table_has_the_papers_numbers_in_brackets(tmp_path: Path) -> None:
         "0.300 (0.366)",
         "0.800 (0.844)",
     ]
-    assert rows[1][:4] == ["held-out text", "10", "50.0", "3.90 ± 0.50"]
-    assert fluency_table([{**record, "corpus": "generated"}])[1][0][3] == "3.90 ± 0.50"
+    assert rows[1][:5] == ["held-out text", "-", "10", "50.0", "3.90 ± 0.50"]
+    assert fluency_table([{**record, "corpus": "generated"}])[1][0][4] == "3.90 ± 0.50"
     assert store(record, tmp_path).name == "davam-512-seed0-x_y.json"
     cooler = {**record, "sampling": {"temperature": 0.5, "top_p": 1.0}}
     assert store(cooler, tmp_path).name == "davam-512-seed0-x_y-temperature0.5.json"  # does not replace the other

@@ -56,6 +56,11 @@ class TestSettings:
     def test_free_settings_exist(self) -> None:
         assert set(TrainerSettings.__dataclass_fields__) >= FREE_SETTINGS
 
+    def test_what_an_older_checkpoint_does_not_know_and_nobody_asks_for(self) -> None:
+        check_fingerprint({"stages": ["a"]}, {"stages": ["a"], "a.validate_every": None}, Path("run"))
+        with pytest.raises(CheckpointError, match="validate_every: absent in the checkpoint, 5 now"):
+            check_fingerprint({"stages": ["a"]}, {"stages": ["a"], "a.validate_every": 5}, Path("run"))
+
     def test_free_settings_of_an_older_checkpoint_do_not_count(self) -> None:
         check_fingerprint({"settings.seed": 1, "settings.save_every": 7}, {"settings.seed": 1}, Path("run"))
         with pytest.raises(CheckpointError, match="settings.seed: 1 in the checkpoint, 2 now"):

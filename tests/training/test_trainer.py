@@ -165,6 +165,19 @@ def test_rule_hears_losses_and_validations() -> None:
     assert rule.moves() == ("*",)
 
 
+def test_a_stage_may_be_validated_more_often(tmp_path: Path) -> None:
+    stages = [Stage("watched", updates=7, validate_every=3), Stage("rest", updates=6)]
+
+    class Validated(ExactTask):
+        def validate(self) -> dict[str, float]:
+            return {"error": 1.0}
+
+    result = train(Validated(), tmp_path, *stages, validate_every=6)
+    assert [line["update"] for line in lines(result, "validation")] == [3, 6, 7, 12, 13]
+    with pytest.raises(ValueError, match="validate_every must be at least 1, got 0"):
+        Stage("watched", updates=7, validate_every=0)
+
+
 def test_best_checkpoint_and_early_stop(tmp_path: Path) -> None:
     class Scripted(ExactTask):
         values = iter([3.0, 2.0, 2.5, float("nan"), 9.0, 1.0])

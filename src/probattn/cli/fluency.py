@@ -7,7 +7,8 @@ from jsonargparse import ArgumentParser, Namespace
 
 from probattn.cli.command import Command
 from probattn.cli.output import require_writable
-from probattn.recipes.text_fluency import FOLDER, Sampling, measure, open_scorer, store, table_text
+from probattn.recipes.text_fluency import FOLDER, Sampling, measure, store, table_text
+from probattn.recipes.text_scorer import open_scorer
 
 __all__ = ["COMMAND"]
 
@@ -32,9 +33,9 @@ def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--word_temperature",
         type=float,
-        default=None,
-        help="of words given the latents: 0 the most probable ones, 1 as the model has them; by default 0, but "
-        "TEMPERATURE where there is no latent",
+        default=1.0,
+        help="of words given the latents: 1 for samples of the model, 0 for the most probable ones; where there is no "
+        "latent words have TEMPERATURE (default: %(default)s)",
     )
     parser.add_argument("--seed", type=int, default=0, help="of the draws")
     parser.add_argument("--output", type=Path, default=None, help="folder of the JSON files")

@@ -17,7 +17,7 @@ Only = Literal["self", "cross", "all"]
 """Which kinds are converted."""
 
 _CROSS = re.compile(r"cross|encdec|encoder_attn", re.IGNORECASE)
-_DECODER = re.compile(r"(?:^|\.)decoder(?:\.|$)")
+_DECODER = re.compile(r"(?:^|\.)(?:\w+_)?decoder(?:\.|$)")
 _FIRST_NUMBER = re.compile(r"(?:^|\.)\d+(?:\.|$)")
 _NUMBERED_NAME = re.compile(r"\d+(?:\.|$)")
 
@@ -44,7 +44,7 @@ class Place:
 
     @property
     def is_decoder(self) -> bool:
-        """Whether a part of the path is called decoder."""
+        """Whether a part of the path is called decoder, or some decoder."""
         return _DECODER.search(self.path) is not None
 
 

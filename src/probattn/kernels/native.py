@@ -71,6 +71,8 @@ def is_active(work: int = 0) -> bool:
     """
     if is_transformed():
         return False
+    if _status is None and torch.compiler.is_compiling():
+        return False  # nothing can be loaded there
     found = _status or status()
     if found.may_build and work >= _WORTH_A_BUILD and not torch.compiler.is_compiling():
         found = _build_unasked()

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from probattn.core import Dense, Estimator, Evaluation, Latent
 from probattn.models.recurrence import DecoderState, words_log_lik
-from probattn.nn import Additive, Bottleneck, EvenReading, fold_particles
+from probattn.nn import Bottleneck, EvenReading, Score, fold_particles
 
 __all__ = ["Attended", "MemoryVae", "ReadText", "SentenceVae"]
 
@@ -53,7 +53,8 @@ class SentenceVae(nn.Module):
         encoder: LSTM with inputs E, batch first; its last state is read. None without a latent.
         latent: The site; its posterior reads (B, 1, H). None for a language model.
         latent_dim: Z.
-        dropout: Of embeddings and of the readout's inputs.
+        dropout: Of the decoder's words and states; what an encoder reads has none, as in the released code of He et al.
+            and of DAVAM.
         project: From the last state (B, 1, H) to what the posterior reads: a linear layer before a codebook; None for
             the state itself.
     """
@@ -90,7 +91,7 @@ class SentenceVae(nn.Module):
         """Read sentences (B, S) with mask (B, S), and draw the latent."""
         if self.encoder is None or self.latent is None:
             return ReadText(self.readout.weight.new_zeros(1, len(words), 1, 0), mask[:, :1])
-        states = self.encoder(self.dropout(self.embedding(words)))[0]
+        states = self.encoder(self.embedding(words))[0]
         rows = torch.arange(len(words), device=words.device)
         last = states[rows, (mask.sum(dim=-1) - 1).clamp(min=0)].unsqueeze(1)  # (B, 1, H): behind it is padding only
         last = last if self.project is None else self.project(last)
@@ -179,10 +180,10 @@ class MemoryVae(nn.Module):
         project: From its states (B, S, H) to what the posterior reads: a linear layer before a codebook, else identity;
             an `EvenReading` for a memory of fewer latents than words.
         latent: The site, unit "example", one vector per position.
-        latent_dim: Z.
+        values: From latents (Z) to what is attended to (A).
+        score: Of decoder states (H) against it.
         decoder_dim: H.
-        attention_dim: Width of projected latents and of the score's hidden layer.
-        dropout: Of embeddings and of the readout's inputs.
+        dropout: Of the decoder's words and states, not of contexts, and not of what the encoder reads.
     """
 
     def __init__(
@@ -192,9 +193,9 @@ class MemoryVae(nn.Module):
         *,
         project: nn.Module,
         latent: Bottleneck,
-        latent_dim: int,
+        values: nn.Linear,
+        score: Score,
         decoder_dim: int,
-        attention_dim: int,
         dropout: float = 0.0,
     ):
         super().__init__()
@@ -204,12 +205,12 @@ class MemoryVae(nn.Module):
         self.encoder = encoder
         self.project = project
         self.latent = latent
-        self.values = nn.Linear(latent_dim, attention_dim)
-        self.score = Additive(decoder_dim, attention_dim, hidden_dim=attention_dim)
-        self.first_cell = nn.Linear(latent_dim, decoder_dim)
-        self.decoder = nn.LSTMCell(embedding.embedding_dim + attention_dim + decoder_dim, decoder_dim)
+        self.values = values
+        self.score = score
+        self.first_cell = nn.Linear(values.in_features, decoder_dim)
+        self.decoder = nn.LSTMCell(embedding.embedding_dim + values.out_features + decoder_dim, decoder_dim)
         self.dropout = nn.Dropout(dropout)
-        self.readout = nn.Linear(decoder_dim + attention_dim, embedding.num_embeddings)
+        self.readout = nn.Linear(decoder_dim + values.out_features, embedding.num_embeddings)
 
     @property
     def device(self) -> torch.device:
@@ -218,7 +219,7 @@ class MemoryVae(nn.Module):
 
     def encode(self, words: Tensor, mask: Tensor, estimators: Mapping[str, Estimator]) -> ReadText:
         """Read sentences (B, S) with mask (B, S), and draw their memories."""
-        states = self.encoder(self.dropout(self.embedding(words)))[0]  # padding is behind, and one direction
+        states = self.encoder(self.embedding(words))[0]  # padding is behind, and one direction
         if isinstance(self.project, EvenReading):
             encoding, mask = self.project(states, mask)
         else:
@@ -252,10 +253,10 @@ class MemoryVae(nn.Module):
         first, outputs = state.hidden, []
         for word in self.dropout(self.embedding(target_in)).unbind(dim=1):
             state = self._step(state, word, first, memory)
-            outputs.append(torch.cat([state.hidden, state.context], dim=-1))
+            outputs.append(torch.cat([self.dropout(state.hidden), state.context], dim=-1))
         hidden = torch.stack(outputs, dim=1)[target_mask].unsqueeze(0)  # (1, words, H + A)
         log_lik = words_log_lik(
-            self.dropout(hidden),
+            hidden,
             target_out,
             target_mask,
             weight=self.readout.weight,

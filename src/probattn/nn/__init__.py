@@ -21,7 +21,7 @@ from probattn.nn.gaussian_conditionals import FromContext, GaussianHead, MeanMem
 from probattn.nn.multihead import MultiheadAttention
 from probattn.nn.recording import LatentRecord, record_latents
 from probattn.nn.sampling import sampling, set_sampling
-from probattn.nn.scores import Additive, Bilinear, Dot, GraphAdditive, Score
+from probattn.nn.scores import Additive, Bilinear, Dot, GraphAdditive, Placed, Score
 from probattn.nn.sharing import shared_prefix
 from probattn.nn.site import Replay, Site, divergence
 from probattn.nn.soft_codebook import EvenReading, SoftCodebook
@@ -56,6 +56,7 @@ __all__ = [
     "LayerNormLSTMCell",
     "MeanMemory",
     "MultiheadAttention",
+    "Placed",
     "Replay",
     "Score",
     "SequenceEncoder",

@@ -99,20 +99,34 @@ class Codebook(Conditional):
         return CodeDelta(given.context, self.codes.clone(), mask=given.mask)
 
     @torch.no_grad()
-    def start_(self, vectors: Tensor, *, seed: Tensor, num_iterations: int = 10) -> None:
+    def start_(
+        self,
+        vectors: Tensor,
+        *,
+        seed: Tensor,
+        num_iterations: int = 10,
+        per_batch: float | None = None,
+        is_warm: bool = False,
+    ) -> None:
         """Put the codes onto the centres that k-means finds among encoded vectors of the first batches.
 
         Args:
             vectors: (N, D), at least as many different ones as codes would be good.
             seed: () int64 of the first centres.
             num_iterations: Of Lloyd's algorithm.
+            per_batch: Vectors that a batch will have; as many as there are codes by default.
+            is_warm: Whether the encoder has been trained before, so that its vectors stay where they are and the
+                averages need not forget the centres.
         """
         self._require_vectors(vectors)
         centres, sizes = k_means(vectors.to(self.codes), len(self.codes), seed=seed, num_iterations=num_iterations)
-        per_batch = (sizes * len(self.codes) / max(1, len(vectors))).clamp(min=1.0)  # as if a batch had C vectors
+        expected = len(self.codes) if per_batch is None else per_batch
+        counts = (sizes * expected / max(1, len(vectors))).clamp(min=min(1.0, expected / len(self.codes)))
         self.codes.copy_(centres)
-        self.counts.copy_(per_batch)
-        self.sums.copy_(centres * per_batch.unsqueeze(-1))
+        self.counts.copy_(counts)
+        self.sums.copy_(centres * counts.unsqueeze(-1))
+        if is_warm:  # as after so many updates that the past counts by the full decay
+            self.num_updates.fill_(max(0.0, (10.0 * self.decay - 1.0) / (1.0 - self.decay)))
         self.is_started.fill_(1.0)
 
     @torch.no_grad()

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from probattn.core.estimators import Estimator, Mean
 from probattn.distributions import Family
+from probattn.kernels.native import status
 from probattn.nn.conditionals import Conditional
 from probattn.nn.functional import AttentionResult, scaled_dot_product_attention
 from probattn.nn.learnt import HoldsFamily
@@ -92,6 +93,8 @@ class MultiheadAttention(nn.MultiheadAttention, Switchable, HoldsFamily):
         # torch's encoder layers ask this attribute whether they may skip forward() in evaluation; they may not.
         self._qkv_same_embed_dim = False
         self.family = family
+        if family is not None:
+            status()  # of the kernels: compiled code cannot ask for it the first time
         if prior is not None and (device is not None or dtype is not None):
             prior.to(device=device, dtype=dtype)
         self.prior = prior
@@ -254,16 +257,20 @@ class MultiheadAttention(nn.MultiheadAttention, Switchable, HoldsFamily):
             name=self.name,
         )
         output = self.out_proj(result.context.transpose(1, 2).flatten(2))  # (B, T, E)
-        if nested_padding is not None:
-            return to_nested(output, nested_padding), result
-        if not is_batched:
-            return output.squeeze(0), result
-        return output if self.batch_first else output.transpose(0, 1), result
+        return self._as_given(output, nested_padding, is_batched=is_batched), result
 
     def _to_batch_first(self, x: Tensor) -> Tensor:
         if x.dim() == 2:
             return x.unsqueeze(0)
         return x if self.batch_first else x.transpose(0, 1)
+
+    def _as_given(self, output: Tensor, nested_padding: Tensor | None, *, is_batched: bool) -> Tensor:
+        """(B, T, E) in the form of the query."""
+        if nested_padding is not None:
+            return to_nested(output, nested_padding)
+        if not is_batched:
+            return output.squeeze(0)
+        return output if self.batch_first else output.transpose(0, 1)
 
     def _to_padded(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         if not query.is_nested:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from probattn.core.records import Memory
 from probattn.core.support import Segments
 
-__all__ = ["Additive", "Bilinear", "Dot", "GraphAdditive", "Score"]
+__all__ = ["Additive", "Bilinear", "Dot", "GraphAdditive", "Placed", "Score"]
 
 
 class Score(nn.Module):
@@ -96,6 +96,48 @@ class Additive(Score):
         hidden = self.project_query(query).unsqueeze(-2) + prepared.unsqueeze(-3)
         scores: Tensor = self.energy(torch.tanh(hidden)).squeeze(-1)  # (*lead, T, S)
         return scores
+
+
+class Placed(Score):
+    """Another score that also sees at which place a key stands: sinusoids (Vaswani et al. 2017) are added to the keys.
+
+    For memories whose vectors are few different ones, e.g. codes: without places the score cannot tell two equal codes
+    apart, so that a decoder that has to find the next one needs the place inside of the code.
+
+    Args:
+        score: Of queries against keys of an even width.
+
+    Example:
+        >>> score = Placed(Dot(scale=1.0))
+        >>> keys = torch.ones(1, 3, 4)  # three equal ones
+        >>> score.compare(torch.ones(1, 1, 4), score.prepare(keys)).squeeze().unique().numel()
+        3
+    """
+
+    def __init__(self, score: Score):
+        super().__init__()
+        self.score = score
+
+    def prepare(self, keys: Tensor) -> Tensor:
+        """The other score's view of keys (*lead, S, D) at their places."""
+        return self.score.prepare(keys + sinusoids(keys.shape[-2], keys.shape[-1]).to(keys))
+
+    def compare(self, query: Tensor, prepared: Tensor) -> Tensor:
+        """The other score."""
+        return self.score.compare(query, prepared)
+
+
+def sinusoids(count: int, width: int) -> Tensor:
+    """(count, width) sines, then cosines, of places 0, 1, ... at wavelengths from 2 pi to 10,000 times as long.
+
+    Raises:
+        ValueError: If the width is odd.
+    """
+    if width % 2 != 0:
+        raise ValueError(f"places are told by sines and cosines, so the keys need an even width, got {width}")
+    rates = torch.exp(torch.arange(0, width, 2) * (-math.log(10_000.0) / width))  # (width / 2)
+    angles = torch.arange(count).unsqueeze(-1) * rates
+    return torch.cat([angles.sin(), angles.cos()], dim=-1)
 
 
 class GraphAdditive(Score):

@@ -66,8 +66,9 @@ def plan(task: Task, *, precision: Precision = "no", num_seeds: int = 1) -> dict
     settings, _ = recipe.load(recipe.configs("no-kl", task), {})
     k = float(settings.attention.k)
     candidates = [Candidate("soft")]
-    candidates += [Candidate(row, k, weight) for weight in KL_WEIGHTS for row in ("wc", "lc")]
+    candidates += [Candidate(row, k, weight) for weight in KL_WEIGHTS[:-1] for row in ("wc", "lc")]
     candidates += [Candidate("no-kl", one) for one in sorted({*KS, k})]
+    candidates += [Candidate(row, k, KL_WEIGHTS[-1]) for row in ("wc", "lc")]  # hardly a candidate, but the code's
     common: dict[str, Any] = _FEW if precision == "no" else {**_FEW, "optimiser.precision": precision}
     seeds = range(FIRST_SEED, FIRST_SEED + num_seeds)
     return {one: [Trial(one.row, seed, {**common, **one.overrides}) for seed in seeds] for one in candidates}

@@ -103,7 +103,7 @@ STUDIES = (
         [
             ("lstm-lm", 2),  # the second one judges the fluency of the first
             ("vae gavam davam-512 vae-pretraining-fbp davam-128", 1),
-            ("vae-anneal vae-cyclic vae-aggressive vae-fbp vae-attn davam-q", 1),
+            ("vae-anneal vae-cyclic vae-aggressive vae-fbp vae-attn davam-q davam-512-places", 1),
         ],
         scale="ptb",
     ),

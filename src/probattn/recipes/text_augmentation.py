@@ -57,6 +57,8 @@ class Study:
     """Of a generator with codes that sees the small corpus, both stages."""
     all_updates: int = 4000
     """Of a generator with codes that sees all text."""
+    all_size: int | None = None
+    """How many sentences that is, the first ones; None: the whole training text."""
     word_temperature: float = 1.0
     """Of generated words given the latents: 1 for samples of the generator, 0 for the most probable words."""
     validate_every: int = 100
@@ -66,7 +68,7 @@ class Study:
 
 
 STUDIES: Mapping[str, Study] = {
-    "captions": Study(),
+    "captions": Study(all_size=27_262),  # Multi30k's, as the small corpora and the test captions are
     "generated": Study(
         sizes=(60,),
         times=(0.5, 1.0),
@@ -182,7 +184,7 @@ class Bench:
         mark = fingerprint(asdict(self.study), self.whole.digest, *self._plain(generator))[:8]
         path = self.work / f"{name}-{mark}.txt"
         if not path.exists():
-            seen = self.whole.texts["train"] if generator == "davam-all" else self.whole.texts["train"][:size]
+            seen = self.whole.texts["train"][: self.study.all_size if generator == "davam-all" else size]
             updates = {"davam-small": self.study.davam_updates, "davam-all": self.study.all_updates}.get(
                 generator, self.study.updates
             )
@@ -213,6 +215,7 @@ class Bench:
             "trainer.warmup_updates": updates // 20,
             "trainer.kl_gradient_every": 0,
             "trainer.tensorboard": "false",
+            "fills_batches": "true",  # else more text would mean many more sentences in the same updates
             "seed": self.seed,
             **{f"network.{name}": value for name, value in self.study.network.items()},
         }

@@ -110,11 +110,14 @@ def evaluate_model(writer: "TextWriter", corpus: TextCorpus, *, split: Split = "
 
 
 @torch.no_grad()
-def code_posteriors(model: TextModel, text: EncodedSentences, *, limit: int) -> tuple[Tensor, Tensor]:
-    """Mean and log-variance (N, Z) of the latents of up to `limit` sentences; of a memory `limit` of its positions."""
+def code_posteriors(model: TextModel, text: EncodedSentences, *, limit: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Mean and log-variance (N, Z) of the latents of up to `limit` sentences, and the place (N) of each.
+
+    Of a memory `limit` of its positions, from short and long sentences.
+    """
     if model.latent is None:
         raise ValueError("this network has no latent")
-    means, log_variances = [], []
+    means, log_variances, places = [], [], []
     for batch in batches_of(first_sentences(text, limit)):
         moved = batch.to(model.device)
         read = model.encode(moved.words, moved.words_mask, {SITE: Mean()})
@@ -125,9 +128,30 @@ def code_posteriors(model: TextModel, text: EncodedSentences, *, limit: int) -> 
             raise ValueError(f"active units are counted for Gaussians, this is a {type(posterior).__name__}")
         means.append(posterior.mean[read.mask])
         log_variances.append(posterior.log_variance[read.mask])
-    mean, log_variance = torch.cat(means), torch.cat(log_variances)
-    chosen = torch.linspace(0, len(mean) - 1, min(limit, len(mean))).round().long()  # from short and long sentences
-    return mean[chosen], log_variance[chosen]
+        places.append(read.mask.nonzero()[:, 1])
+    mean = torch.cat(means)
+    chosen = torch.linspace(0, len(mean) - 1, min(limit, len(mean))).round().long()
+    return mean[chosen], torch.cat(log_variances)[chosen], torch.cat(places)[chosen]
+
+
+def information_metrics(mean: Tensor, log_variance: Tensor, place: Tensor) -> dict[str, float]:
+    """Active units, and the mutual information of sentences and latents in nats, among latents of the same place.
+
+    A prior knows the place of a latent, so what the latent says of it is no information about the sentence. Where each
+    sentence has one latent, these are the usual numbers.
+
+    Args:
+        mean: (N, Z) of the posteriors.
+        log_variance: (N, Z).
+        place: (N) whole numbers.
+    """
+    centred, nats = torch.empty_like(mean), 0.0
+    for number in place.unique():
+        here = place == number
+        centred[here] = mean[here] - mean[here].mean(dim=0)
+        if int(here.sum()) > 1:
+            nats += latent_mutual_information(mean[here], log_variance[here]) * int(here.sum())
+    return {"active_units": float(active_units(centred)), "mutual_information": nats / len(mean)}
 
 
 @torch.no_grad()
@@ -156,18 +180,14 @@ def _latent_metrics(writer: "TextWriter", text: EncodedSentences, settings: Text
     if isinstance(posterior, SoftCodebook):
         counts = writer.lengths if settings.latent.positions is None else None
         return code_metrics(model, text, settings.sampling, counts=counts)
-    mean, log_variance = code_posteriors(model, text, limit=1000)
+    carried = information_metrics(*code_posteriors(model, text, limit=1000))
     if isinstance(model, SentenceVae):
         few = spaced_sentences(text, settings.sampling.num_weighted)
         weighted = importance_weighted(model, few, draws=settings.sampling.num_importance)
     else:
         counts = writer.lengths if settings.latent.positions is None else None
         weighted = memory_iw_ppl(model, text, settings.sampling, counts=counts)
-    return {
-        "active_units": float(active_units(mean)),
-        "mutual_information": latent_mutual_information(mean, log_variance),
-        "iw_ppl": weighted,
-    }
+    return {**carried, "iw_ppl": weighted}
 
 
 @torch.no_grad()

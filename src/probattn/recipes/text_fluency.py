@@ -2,7 +2,6 @@
 
 import json
 import sys
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,20 +9,19 @@ from typing import Any
 
 import torch
 
-from probattn.core import Elbo
-from probattn.data.text import EncodedSentences
 from probattn.loading import load
 from probattn.metrics import corpus_distinct, corpus_unigram_entropy, repetition
-from probattn.metrics.fluency import Scorer, TextScore, fluency, smollm2
+from probattn.metrics.fluency import Scorer, fluency
 from probattn.recipes.provenance import commit, trained_with
 from probattn.recipes.report import as_markdown
 from probattn.recipes.storage import write_atomically
 from probattn.recipes.text_data import load_corpus
-from probattn.recipes.text_eval import batches_of
+from probattn.recipes.text_drawing import Law
 from probattn.recipes.text_published import DIVERSITY, PUBLISHED, QUALITY
+from probattn.recipes.text_scorer import LanguageModelScorer
 from probattn.recipes.text_writer import TextWriter
 
-__all__ = ["LanguageModelScorer", "Sampling", "fluency_table", "measure", "open_scorer", "store"]
+__all__ = ["Sampling", "fluency_table", "measure", "store"]
 
 FOLDER = "fluency"
 HELD_OUT = "held-out text"
@@ -32,9 +30,6 @@ SLACK = 2
 """Held-out sentences of a length may have so many words more or fewer."""
 FEWEST = 10
 """Held-out sentences of a length; with fewer there is no line for them."""
-
-_MOST_UNKNOWN = 0.3
-"""Share of unknown words above which a scorer is warned of."""
 
 Table = tuple[list[str], list[list[str]]]
 
@@ -51,78 +46,15 @@ class Sampling:
     """Of codes, or of a language model's words."""
     top_p: float = 1.0
     """Of codes, and of words that are drawn."""
-    word_temperature: float | None = None
-    """Of words given the latents; 0: the most probable ones; None: as the row has it by itself."""
+    word_temperature: float | None = 1.0
+    """Of words given the latents; 1: samples of the model; 0: the most probable ones; None: as the row has it by
+    itself."""
     seed: int = 0
     """Of the draws."""
 
     def __post_init__(self) -> None:
         if self.num_samples < 1 or not self.lengths or min(self.lengths) < 1:
             raise ValueError(f"wanted lengths and num_samples of at least 1, got {self.lengths} and {self.num_samples}")
-
-
-class LanguageModelScorer:
-    """A trained row `lstm-lm` as a scorer: its words, and the end of the sentence.
-
-    Args:
-        writer: The model.
-        folder: Where it came from.
-
-    Raises:
-        ValueError: If the model has a latent.
-    """
-
-    def __init__(self, writer: TextWriter, folder: Path):
-        if writer.settings.latent is not None:
-            raise ValueError(
-                f"a scorer gives exact probabilities, but row '{writer.settings.row}' in {folder} has a latent; name a "
-                "model of text_vae/lstm-lm"
-            )
-        self.writer = writer
-        self.folder = folder
-
-    @property
-    def name(self) -> str:
-        """Row, corpus and seed."""
-        settings = self.writer.settings
-        return f"{settings.row}-{settings.corpus.name}-seed{settings.seed}"
-
-    @torch.no_grad()
-    def score(self, texts: Sequence[str]) -> list[TextScore]:
-        """One score for each text; words that the model does not know count as its unknown word.
-
-        Many of them are warned of: they are all the same word to it, and may be a probable one.
-        """
-        unknown, total = self.writer.count_unknown(texts)
-        if unknown > _MOST_UNKNOWN * total:
-            warnings.warn(
-                f"{unknown} of {total} words of the texts are unknown to the scorer {self.folder}, so its perplexities "
-                "say little of them; take a language model of the same text and case as that of the generator",
-                stacklevel=2,
-            )
-        lines = [text.lower() if self.writer.settings.corpus.lowercase else text for text in texts]
-        encoded = EncodedSentences.from_lines(lines, self.writer.tokenizer, name="generated texts")
-        model, found = self.writer.model, {}
-        for batch in batches_of(encoded):
-            moved = batch.to(model.device)
-            read = model.encode(moved.words, moved.words_mask, {})
-            evaluation = model.decode(
-                read, target_in=moved.target_in, target_out=moved.target_out, target_mask=moved.target_mask
-            )
-            log_probs, tokens = Elbo()(evaluation).log_lik, moved.target_mask.sum(dim=-1)
-            for row, log_prob, count in zip(batch.index.tolist(), log_probs.tolist(), tokens.tolist(), strict=True):
-                found[row] = TextScore(log_prob, count)
-        return [found[row] for row in range(len(texts))]
-
-
-def open_scorer(name: str) -> Scorer:
-    """The scorer `smollm2`, or the language model in a folder."""
-    if name == "smollm2" and not Path(name).is_dir():
-        return smollm2()
-    writer = load(name)
-    if not isinstance(writer, TextWriter):
-        raise ValueError(f"{name} holds no text model, but a {type(writer).__name__}; name a model of text_vae/lstm-lm")
-    return LanguageModelScorer(writer, Path(name))
 
 
 def measure(run: Path, scorer: Scorer, sampling: Sampling) -> dict[str, Any]:
@@ -136,6 +68,9 @@ def measure(run: Path, scorer: Scorer, sampling: Sampling) -> dict[str, Any]:
         raise ValueError(f"{run} holds no text model, but a {type(writer).__name__}; name a run of text_vae")
     if isinstance(scorer, LanguageModelScorer) and _is_same(writer, scorer.writer):
         raise ValueError(f"{run} would judge its own texts; take a language model of another seed as the scorer")
+    latent = writer.settings.latent
+    # all chance of a model without latents is in its words, and has the first temperature
+    of_words = None if latent is None and sampling.word_temperature == 1.0 else sampling.word_temperature
     found, held_out, examples = {}, {}, {}
     for length in sampling.lengths:
         drawn = writer.sample(
@@ -143,7 +78,7 @@ def measure(run: Path, scorer: Scorer, sampling: Sampling) -> dict[str, Any]:
             length=length,
             temperature=sampling.temperature,
             top_p=sampling.top_p,
-            word_temperature=sampling.word_temperature,
+            word_temperature=of_words,
             seed=sampling.seed,
         )
         texts = [one.text for one in drawn]
@@ -158,6 +93,7 @@ def measure(run: Path, scorer: Scorer, sampling: Sampling) -> dict[str, Any]:
         "corpus": writer.settings.corpus.name,
         "scorer": scorer.name,
         "sampling": asdict(sampling),
+        "draws_words": Law(sampling.temperature, word_temperature=of_words).of_words(latent) > 0.0,
         "commit": commit(),
         "trained_with": trained_with(run),
         "lengths": found,
@@ -187,24 +123,39 @@ def store(record: Mapping[str, Any], folder: Path) -> Path:
 
 
 def _drawn(record: Mapping[str, Any], form: str) -> str:
-    """How texts were drawn, where it is not as the model has it."""
-    usual = {"temperature": 1.0, "top_p": 1.0, "word_temperature": None}
-    kept = {name: record["sampling"].get(name, value) for name, value in usual.items()}
-    return "".join(form.format(name, value) for name, value in kept.items() if value != usual[name])
+    """How texts were drawn, where they are not samples of the model."""
+    kept = {name: record["sampling"].get(name) for name in ("temperature", "top_p", "word_temperature")}
+    return "".join(form.format(name, value) for name, value in kept.items() if value not in (None, 1.0))
+
+
+def _words_are(record: Mapping[str, Any]) -> str:
+    """Drawn, or the most probable ones given the latents; records of before that was noted drew those of `lstm-lm`."""
+    return "drawn" if record.get("draws_words", record["row"] == "lstm-lm") else "most probable"
 
 
 def fluency_table(records: Sequence[Mapping[str, Any]]) -> Table:
     """A line for each row and length, the paper's numbers in brackets on its corpora; held-out text last."""
-    header = ["row", "length", "fluency_ppl", "nats a token", "entropy", "Dist-1", "Dist-2", "repetition", "words"]
+    header = [
+        "row",
+        "words are",
+        "length",
+        "fluency_ppl",
+        "nats a token",
+        "entropy",
+        "Dist-1",
+        "Dist-2",
+        "repetition",
+        "words",
+    ]
     rows = []
     for record in records:
         name = record["row"] if record["seed"] == 0 else f"{record['row']}, seed {record['seed']}"
         name += _drawn(record, ", {} {:g}")
         for length, values in record["lengths"].items():
             row = record["row"] if record["corpus"] in PUBLISHED else ""
-            rows.append([name, length, *_cells(values, row, int(length))])
+            rows.append([name, _words_are(record), length, *_cells(values, row, int(length))])
     widest = max(records, key=lambda record: len(record["held_out"]))
-    rows += [[HELD_OUT, length, *_cells(values, "", 0)] for length, values in widest["held_out"].items()]
+    rows += [[HELD_OUT, "-", length, *_cells(values, "", 0)] for length, values in widest["held_out"].items()]
     return header, rows
 
 

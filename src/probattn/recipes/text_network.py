@@ -5,6 +5,7 @@ from torch import nn
 
 from probattn.models import MemoryVae, SentenceVae
 from probattn.nn import (
+    Additive,
     AutoregressiveCategorical,
     AutoregressiveGaussian,
     Bottleneck,
@@ -13,6 +14,8 @@ from probattn.nn import (
     Conditional,
     EvenReading,
     GaussianHead,
+    Placed,
+    Score,
     Site,
     SoftCodebook,
     StandardNormal,
@@ -49,11 +52,16 @@ def build_model(settings: TextSettings, num_words: int) -> TextModel:
         encoder,
         project=project if latent.positions is None else EvenReading(latent.positions, project),
         latent=_bottleneck(latent, sizes),
-        latent_dim=sizes.latent_dim,
+        values=nn.Linear(sizes.latent_dim, sizes.attention_dim),
+        score=_score(latent, sizes),
         decoder_dim=sizes.hidden_dim,
-        attention_dim=sizes.attention_dim,
         dropout=sizes.dropout,
     )
+
+
+def _score(latent: LatentSettings, sizes: NetworkSettings) -> Score:
+    score = Additive(sizes.hidden_dim, sizes.attention_dim, hidden_dim=sizes.attention_dim)
+    return Placed(score) if latent.has_places else score
 
 
 def _bottleneck(latent: LatentSettings, sizes: NetworkSettings) -> Bottleneck:

@@ -32,7 +32,7 @@ class NetworkSettings:
     prior_kernel: int = 5
     """Positions that a convolution sees."""
     dropout: float = 0.5
-    """Of embeddings and of the readout's inputs."""
+    """Of the decoder's words and states."""
 
 
 @dataclass(frozen=True)
@@ -51,10 +51,14 @@ class LatentSettings:
     """Of the codebook's moving averages."""
     revive_below: float = 0.1
     """Codes with a smaller average count per batch are put onto encoded vectors; 0 for never."""
+    has_places: bool = False
+    """Whether the attention to a memory also sees at which place a latent stands; not in the released code."""
 
     def __post_init__(self) -> None:
         if self.posterior != "gaussian" and self.prior == "normal":
             raise ValueError("codes need a prior over codes: latent.prior=autoregressive")
+        if self.has_places and self.scope == "sentence":
+            raise ValueError("latent.has_places is about the places of a memory; one latent per sentence has none")
         if isinstance(self.scope, int) and self.scope < 1:
             raise ValueError(f"latent.scope must be 'sentence', 'memory' or a number of at least 1, got {self.scope}")
 
@@ -108,6 +112,12 @@ class StageSettings:
     """Patterns of the modules whose weights are drawn anew before the stage (pretraining: the decoder)."""
     is_aggressive: bool = False
     """Bursts of encoder steps (He et al. 2019)."""
+    max_burst: int = added(100)
+    """Steps of a burst at most."""
+    burst_window: int = added(15)
+    """Steps over which the loss of a burst is averaged; it ends when that rises."""
+    num_validations: int | None = added(None)
+    """How often the stage is validated, evenly; null: as the trainer says."""
     is_noisy: bool = True
     """False: the latent is at its mean (an autoencoder)."""
     is_quantised: bool = added(True)
@@ -149,7 +159,9 @@ class TextSettings:
     updates: int = 5000
     """Of all stages together, the same for every row."""
     batch_size: int = 32
-    """Sentences of a batch."""
+    """Sentences of a batch, at most: those of one length."""
+    fills_batches: bool = added(False)
+    """Whether other lengths fill a batch up to half of that at least, however few sentences have a length."""
     network: NetworkSettings = field(default_factory=NetworkSettings)
     """Sizes of the network."""
     corpus: CorpusSettings = field(default_factory=CorpusSettings)
@@ -196,7 +208,7 @@ def engine_stages(settings: TextSettings) -> list[Stage]:
         rule: UpdateRule = EveryBatch()
         if stage.is_aggressive:
             others = ("embedding.*", "decoder.*", "first_cell.*", "readout.*")
-            rule = Aggressive(encoder=("encoder.*", "latent.*"), others=others)
+            rule = Aggressive(("encoder.*", "latent.*"), others, max_burst=stage.max_burst, window=stage.burst_window)
         made.append(
             Stage(
                 stage.name,
@@ -207,6 +219,7 @@ def engine_stages(settings: TextSettings) -> list[Stage]:
                 weights=weights,
                 update_rule=rule,
                 decays=stage.decays,
+                validate_every=None if stage.num_validations is None else max(1, updates // stage.num_validations),
             )
         )
     return made

@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from probattn.core import Bound, Constant, Elbo, Estimator, Evaluation, Mean, Pathwise, WithoutPrior, fold_seed
 from probattn.data.buckets import TokenBuckets
 from probattn.data.text import TextBatch
-from probattn.metrics import active_units, davam_ppl, elbo_ppl, latent_mutual_information
+from probattn.metrics import davam_ppl, elbo_ppl
 from probattn.models import ReadText
 from probattn.nn import Codebook, SoftCodebook, Unquantised
 from probattn.recipes.text_data import TextCorpus
-from probattn.recipes.text_eval import code_posteriors, codes_used, tally
+from probattn.recipes.text_eval import code_posteriors, codes_used, information_metrics, tally
 from probattn.recipes.text_network import TextModel, build_model
 from probattn.recipes.text_settings import SITE, TextSettings
 from probattn.training import CollapseWarning, Stage, StepOutput, warn_of_collapse
@@ -73,6 +73,7 @@ class TextTask:
             lengths,
             max_tokens=self.settings.batch_size * max(lengths),
             max_sentences=self.settings.batch_size,
+            min_sentences=max(1, self.settings.batch_size // 2) if self.settings.fills_batches else 1,
             seed=self.settings.corpus.seed,
         )
 
@@ -86,8 +87,6 @@ class TextTask:
             self._prepare(stage)
         text = self.corpus.encoded["train"].batch(batch).to(self.model.device)
         is_decoded = self._trains_likelihood()
-        if not is_decoded:  # eq. 9 fits the codes of the posterior; dropout of words would change most of them
-            self.model.dropout.eval()
         is_free = self._is_free(stage)
         estimators: Mapping[str, Estimator] = stage.estimators
         if is_free:
@@ -138,7 +137,7 @@ class TextTask:
         """Reconstruction, KL and perplexities on the validation split; what the latent carries."""
         text, book = self.corpus.encoded["valid"], self.codebook
         is_warming_up = book is not None and not bool(book.is_started)
-        found = tally(self.model, text, Unquantised() if is_warming_up else Pathwise())
+        found = tally(self.model, text, WithoutPrior(Unquantised()) if is_warming_up else Pathwise())
         metrics = {
             "reconstruction": -found.log_lik / found.sentences,
             "elbo_ppl": elbo_ppl(found.log_lik - found.kl, found.tokens),
@@ -154,12 +153,9 @@ class TextTask:
             return {**metrics, "code_perplexity": book.perplexity, "codes_used": used}
         active: dict[str, int | None] = {}
         if self.settings.latent.scope == "sentence" and self.settings.latent.posterior == "gaussian":
-            mean, log_variance = code_posteriors(self.model, text, limit=WATCHED)
-            active[SITE] = active_units(mean)
-            metrics |= {
-                "active_units": float(active[SITE] or 0),
-                "mutual_information": latent_mutual_information(mean, log_variance),
-            }
+            carried = information_metrics(*code_posteriors(self.model, text, limit=WATCHED))
+            active[SITE] = int(carried["active_units"])
+            metrics |= carried
         for message in warn_of_collapse({SITE: metrics["kl"]}, active):
             if SITE not in self.warned:
                 self.warned.add(SITE)
@@ -196,14 +192,16 @@ class TextTask:
         book = None if self.model.latent is None else self.model.latent.site.posterior
         if isinstance(book, Codebook | SoftCodebook) and settings.is_quantised and not bool(book.is_started):
             seed = torch.tensor(self.settings.seed, device=self.model.device)
-            book.start_(self._first_vectors(START_VECTORS * len(book.codes)), seed=seed)
+            vectors, per_batch = self._first_vectors(START_VECTORS * len(book.codes))
+            if isinstance(book, Codebook):
+                book.start_(vectors, seed=seed, per_batch=per_batch, is_warm=number > 0)
+            else:
+                book.start_(vectors, seed=seed)
 
     @torch.no_grad()
-    def _first_vectors(self, count: int) -> Tensor:
-        """(N, Z) encoded vectors of the first batches, without dropout."""
+    def _first_vectors(self, count: int) -> tuple[Tensor, float]:
+        """(N, Z) encoded vectors of the first batches, and how many a batch has."""
         found: list[Tensor] = []
-        was_training = self.model.dropout.training
-        self.model.dropout.eval()
         for rows in self.batches(0):
             text = self.corpus.encoded["train"].batch(rows).to(self.model.device)
             read = self.model.encode(text.words, text.words_mask, {SITE: WithoutPrior(Mean())})
@@ -212,8 +210,8 @@ class TextTask:
             found.append(read.encoding[read.mask])
             if sum(len(one) for one in found) >= count:
                 break
-        self.model.dropout.train(was_training)
-        return torch.cat(found)[:count]
+        vectors = torch.cat(found)
+        return vectors[:count], len(vectors) / len(found)
 
 
 def decoded(model: TextModel, read: ReadText, text: TextBatch) -> Evaluation:

@@ -49,6 +49,9 @@ def check_fingerprint(saved: Mapping[str, Any], current: Mapping[str, Any], fold
     ignored = {
         f"settings.{name}" for name in FREE_SETTINGS
     }  # an older version may have written one that is free by now
+    ignored |= {
+        key for key, value in current.items() if value is None and key not in saved
+    }  # a setting it did not know
     # written by a version that did not know this part of an identity
     ignored |= {key for key in current if key.startswith(_IDENTITY) and key not in saved}
     lines = []

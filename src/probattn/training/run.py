@@ -136,6 +136,8 @@ class Run:
         is_best = False
         every = settings.validate_every
         is_due = group.is_last if every == "epoch" else every is not None and loop.update % every == 0
+        if stage.validate_every is not None and every is not None:
+            is_due = loop.stage_update % stage.validate_every == 0
         if is_due or (is_over and every is not None):
             is_best = self._validate(updater)
             is_over = is_over or loop.selection.is_exhausted(settings)

@@ -105,6 +105,8 @@ class Stage:
     """Which parameters each step moves."""
     decays: bool = True
     """False: the learning rate stays at its peak, whatever the schedule; for a stage that the next one goes on from."""
+    validate_every: int | None = None
+    """Updates between validations in this stage, counted from its beginning; None: as the settings say."""
     hand_over: Literal["last", "best"] = "last"
     """Which weights the next stage starts from: those at the end, or the best of this stage by the selected metric."""
 
@@ -115,6 +117,8 @@ class Stage:
                 f"Stage {self.name!r} wants either updates >= 1 or epochs >= 1, "
                 f"got updates={self.updates} and epochs={self.epochs}"
             )
+        if self.validate_every is not None and self.validate_every < 1:
+            raise ValueError(f"Stage {self.name!r}: validate_every must be at least 1, got {self.validate_every}")
         require_choice(f"hand_over of stage {self.name!r}", self.hand_over, ("last", "best"))
 
     def weights_at(self, update: int) -> dict[str, float]:

@@ -143,12 +143,15 @@ class StochasticAttention(Switchable, HoldsFamily):
         and for every step of generation.
         """
         _, seed = self.switch
-        if seed is None:
-            return fresh_seed(device)
         call = current_call()
-        if call is not None:
-            for number in (call.count_visit(self.place.path), call.num_past):
-                seed = fold_seed(seed, number) if number > 0 else seed
+        if call is None:
+            return fresh_seed(device) if seed is None else seed
+        visit = call.count_visit(self.place.path)
+        if seed is None:
+            drawn = fresh_seed(device)  # in a pass that is repeated, too: what is drawn after it stays the same
+            return drawn if torch.compiler.is_compiling() else call.seeds.setdefault((self.place.path, visit), drawn)
+        for number in (visit, call.num_past):
+            seed = fold_seed(seed, number) if number > 0 else seed
         return seed
 
 

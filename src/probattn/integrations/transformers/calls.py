@@ -56,6 +56,7 @@ class ForwardCall:
         receipts: Of the visits so far.
         visits: How often each site was visited; one module may serve many layers (ALBERT).
         switches: In a pass that is repeated, whether each site drew in the first one, and its seed.
+        seeds: Those that were drawn, by site and visit; a pass that is repeated takes them again.
     """
 
     needs_weights: bool = False
@@ -63,6 +64,7 @@ class ForwardCall:
     receipts: list[Receipt] = field(default_factory=list)
     visits: dict[str, int] = field(default_factory=dict)
     switches: dict[str, tuple[bool, Tensor | None]] = field(default_factory=dict)
+    seeds: dict[tuple[str, int], Tensor] = field(default_factory=dict)
 
     def count_visit(self, name: str) -> int:
         """The number of this visit to a site, from 0."""

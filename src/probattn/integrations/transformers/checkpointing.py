@@ -33,7 +33,7 @@ def repeatable(model: nn.Module, call: ForwardCall, sites: Iterable[StochasticAt
     # Compiled code has the seeds in its graph; nothing is called a second time.
     is_needed = model.training and not torch.compiler.is_compiling()
     modules = [module for module in model.modules() if _FUNCTION in vars(module)] if is_needed else []
-    functions = [vars(module)[_FUNCTION] for module in modules]
+    functions = [_bare(vars(module)[_FUNCTION]) for module in modules]
     for module, function in zip(modules, functions, strict=True):
         setattr(module, _FUNCTION, partial(_checkpoint, function, call, tuple(sites)))
     try:
@@ -41,6 +41,13 @@ def repeatable(model: nn.Module, call: ForwardCall, sites: Iterable[StochasticAt
     finally:
         for module, function in zip(modules, functions, strict=True):
             setattr(module, _FUNCTION, function)
+
+
+def _bare(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Without what another thread, whose call is under way, has put around it."""
+    while isinstance(function, partial) and function.func is _checkpoint:
+        function = function.args[0]
+    return function
 
 
 def _checkpoint(
@@ -57,7 +64,8 @@ def _checkpoint(
     def run(*args: Any, **kwargs: Any) -> Any:
         if not is_recomputing():
             return function(*args, **kwargs)
-        with open_call(ForwardCall(call.needs_weights, call.num_past, visits=dict(visits), switches=switches)):
+        again = ForwardCall(call.needs_weights, call.num_past, visits=dict(visits), switches=switches, seeds=call.seeds)
+        with open_call(again):
             return function(*args, **kwargs)
 
     return checkpoint(run, *args, **kwargs)

@@ -121,6 +121,10 @@ def _undo(forward: StochasticForward) -> None:
         if isinstance(getattr(module, CHILD, None), StochasticAttention):
             delattr(module, CHILD)
     _restore(forward.implementations)
+    _, before = forward.implementations[0]
+    for config in configs_of(converted):  # a model around it may have replaced the objects of the conversion
+        if config._attn_implementation == IMPLEMENTATION:
+            config._attn_implementation_internal = before
     for name in ("forward", "stochastic_forward", "accepts_loss_kwargs"):
         converted.__dict__.pop(name, None)
     if forward.inner is not None:
@@ -186,8 +190,9 @@ def _take_over(model: PreTrainedModel, places: Mapping[Place, Any]) -> list[tupl
     if any(implementation == IMPLEMENTATION for _, implementation in before):
         raise ValueError(
             f"the configuration of this {type(model).__name__} is shared with a converted model, and undoing or saving "
-            "one would break the other. Build each model from a configuration of its own, copy.deepcopy(config); of "
-            "one model's parts convert the whole, and choose with layers= and only="
+            "one would break the other. Build each model from a configuration of its own, copied before the first "
+            "one is converted (or, where this is a copy already, call model.set_attn_implementation('eager')); of one "
+            "model's parts convert the whole, and choose with layers= and only="
         )
     model.set_attn_implementation(IMPLEMENTATION)
     missed = [place.path for place, module in places.items() if module.config._attn_implementation != IMPLEMENTATION]

@@ -3,8 +3,12 @@
 Inside the model, so that data parallelism, compilation and a Trainer see one output and nothing on the side.
 """
 
+import copy
 import inspect
+import pickle
 import warnings
+from collections.abc import Callable
+from types import CodeType
 from typing import Any
 
 import torch
@@ -18,6 +22,7 @@ from probattn.integrations.transformers.attention import IMPLEMENTATION, Stochas
 from probattn.integrations.transformers.calls import ForwardCall, open_call
 from probattn.integrations.transformers.checkpointing import repeatable
 from probattn.integrations.transformers.outputs import add_kl, prepare_outputs
+from probattn.kernels.native import status
 from probattn.nn.recording import is_recording
 
 __all__ = ["StochasticForward", "conversions_of", "kl_weight", "set_kl_step"]
@@ -45,6 +50,7 @@ class StochasticForward:
         self.takes_return_dict = _takes_return_dict(type(model).forward)
         self.configs: list[Any] = []  # of attention modules that have a site
         self.implementations: list[tuple[Any, str | None]] = []  # of every configuration, before the conversion
+        status()  # of the kernels: compiled code cannot ask for it the first time
         self.untold_passes = 0  # in training, as long as nobody has told a step
         prepare_outputs(model)
         self._take_weight(0)
@@ -54,6 +60,31 @@ class StochasticForward:
         """That of the model's own `forward`: a Trainer reads the names of its arguments."""
         parameters = list(inspect.signature(type(self.model).forward).parameters.values())[1:]
         return inspect.Signature(parameters)
+
+    @property
+    def __func__(self) -> Callable[..., Any]:
+        """As a bound method has it: accelerate binds what it wraps around it to the model, and so to copies of it."""
+        return _call_of
+
+    @property
+    def __code__(self) -> CodeType:
+        """As a function has it: torch.export looks at it."""
+        return type(self).__call__.__code__
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "StochasticForward":
+        made = object.__new__(type(self))
+        memo[id(self)] = made
+        made.__dict__.update(copy.deepcopy(vars(self), memo))
+        return made
+
+    def __getstate__(self) -> object:
+        """For pickling, where a wrapper of accelerate would come back around the model's own `forward`."""
+        if self.model.__dict__.get("forward") is not self:
+            raise pickle.PicklingError(
+                "the forward of this model is wrapped, e.g. by accelerate for mixed precision, and a pickle would lose "
+                "its KL; use save_pretrained and load_stochastic, or copy.deepcopy"
+            )
+        return vars(self)
 
     def set_step(self, step: int) -> None:
         """Take the KL weight of a step."""
@@ -164,6 +195,11 @@ class StochasticForward:
             return mask.bool()
         # Those of boxes in pictures (DETR) are a list, and say nothing about queries.
         return labels != _IGNORED_LABEL if isinstance(labels, Tensor) else None
+
+
+def _call_of(model: PreTrainedModel, *args: Any, **kwargs: Any) -> Any:
+    """The stochastic forward of a model, as a function."""
+    return model.__dict__["stochastic_forward"](*args, **kwargs)
 
 
 def _takes_return_dict(forward: Any) -> bool:

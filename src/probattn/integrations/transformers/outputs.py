@@ -7,7 +7,7 @@ field is lost or refused, and each class of outputs needs a subclass that has it
 import copy
 import sys
 from collections.abc import Callable
-from dataclasses import field, fields, make_dataclass
+from dataclasses import field, fields, is_dataclass, make_dataclass
 from typing import Any
 
 from torch import Tensor
@@ -41,13 +41,17 @@ def add_kl(outputs: dict[str, Any], kl: Tensor, cost: Tensor, *, adds_to_loss: b
     if adds_to_loss and outputs.get("loss") is not None:
         # A large cost swallows the task's loss in the sum.
         added.update(task_loss=outputs["loss"], loss=outputs["loss"] + cost)
-    if not isinstance(outputs, ModelOutput):
+    if not is_dataclass(outputs):  # a dictionary, or a plain ModelOutput, which has no `update`
         extended = copy.copy(outputs)
-        extended.update(added)
+        for name, value in added.items():
+            extended[name] = value
         return extended
-    names = [item.name for item in fields(outputs)]  # type: ignore[arg-type]  # all outputs are dataclasses
+    names = [item.name for item in fields(outputs)]
     values = {name: outputs[name] for name in outputs if name in names}
     made: ModelOutput = _with_kl(type(outputs))(**{**values, **added})
+    for name in outputs:
+        if name not in names:  # what a model has put into it besides
+            made[name] = outputs[name]
     return made
 
 
