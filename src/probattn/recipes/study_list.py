@@ -73,7 +73,7 @@ STUDIES = (
         Study(
             f"glue/{task}",
             "glue",
-            [("soft no-kl wc lc", 3), ("*", 1)],
+            [("soft no-kl wc lc", 3), ("wc-exp wc-full" if task == "cola" else "wc-exp", 1)],
             scale=task,
             overrides={"optimiser.precision": "bf16"},
         )
