@@ -53,7 +53,7 @@ def test_every_row_loads_at_every_scale() -> None:
         settings, _ = RECIPE.load(RECIPE.configs(row, scale), {})
         assert settings.row == row and settings.task.name == scale
         assert settings.attention.k == PUBLISHED_K.get(scale, 10)
-        assert settings.attention.kl_weight == Constant(0.01 if row in ("wc", "lc") else 1.0)
+        assert settings.attention.kl_weight == Constant({"wc": 0.01, "lc": 0.001}.get(row, 1.0))
         assert (settings.attention.prior == GammaPrior(rate=0.01)) == row.startswith("wc")
         assert (settings.attention.anchor == "exp") == (row == "wc-exp")
 
@@ -349,7 +349,7 @@ def test_the_search_sees_validation_numbers_only(tmp_path: Path, monkeypatch: py
     firsts = {line[0]: line[1:5] for line in reversed(lines)}
     assert firsts["wc"] == ["10", "0.01", "0.25", "100.00"] and firsts["lc"] == ["10", "0.1", "0.25", "100.00"]
     assert firsts["no-kl"][:2] == ["50", "-"] and firsts["soft"][:2] == ["-", "-"]
-    assert len(lines) == 1 + 3 * 3  # the paper's k of this task is one of the three
+    assert len(lines) == 1 + 2 * 4 + 3  # the paper's k of this task is one of the three
     assert glue_search.stored_table("cola", num_seeds=2, output=tmp_path) == text
     assert glue_search.stored_table("cola", num_seeds=3, output=tmp_path) == ""  # a mean of what is not all there
 

@@ -28,7 +28,7 @@ Precision = Literal["no", "bf16"]
 
 KS = (2.0, 10.0, 50.0)
 """Beside the paper's k of the task: noise of 0.64, 0.13 and 0.026 in a score."""
-KL_WEIGHTS = (0.1, 0.01, 1.0)
+KL_WEIGHTS = (0.1, 0.01, 0.001, 1.0)
 """Of the mean over attention weights; one is the released code's."""
 FIRST_SEED = 100
 """None of those that are compared on test examples."""
