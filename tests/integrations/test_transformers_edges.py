@@ -23,6 +23,7 @@ from tests.integrations.transformers_zoo import (
     HEADS,
     LAYERS,
     VISION,
+    AroundBert,
     build,
     inputs_of,
     sites,
@@ -77,19 +78,13 @@ class TestRecomputation:
         assert function.func is torch.utils.checkpoint.checkpoint  # nothing of ours stays there
 
 
-class Returning(transformers.BertPreTrainedModel):  # type: ignore[misc]
+class Returning(AroundBert):
     """Someone's model around BERT, with an output of another kind."""
 
     kind = "tensor"
 
-    def __init__(self, config: Any):
-        super().__init__(config)
-        self.bert = transformers.BertModel(config)
-        self.head = nn.Linear(config.hidden_size, 2)
-        self.post_init()
-
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None, labels: Tensor | None = None) -> Any:
-        logits = self.head(self.bert(input_ids, attention_mask=attention_mask).pooler_output)
+        logits = self.logits_of(input_ids, attention_mask)
         if self.kind == "dict":
             return {"loss": nn.functional.cross_entropy(logits, labels), "logits": logits}
         return logits if self.kind == "tensor" else (logits, logits)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from probattn import Weibull, make_stochastic, set_sampling, undo
 from probattn.integrations.places import Place
-from tests.integrations.transformers_zoo import BERT, build, inputs_of, transformers, without_dropout
+from tests.integrations.transformers_zoo import BERT, AroundBert, build, inputs_of, transformers, without_dropout
 
 accelerate = pytest.importorskip("accelerate")
 FAMILY = Weibull(1.0, anchor="softmax")
@@ -110,19 +110,13 @@ def test_threads_leave_no_checkpoint_of_theirs() -> None:
         assert layer._gradient_checkpointing_func.func is torch.utils.checkpoint.checkpoint
 
 
-class Plain(transformers.BertPreTrainedModel):  # type: ignore[misc]
+class Plain(AroundBert):
     """Someone's model with an output that is no dataclass, or with more in it than its class knows."""
 
     is_plain = True
 
-    def __init__(self, config: Any):
-        super().__init__(config)
-        self.bert = transformers.BertModel(config)
-        self.head = nn.Linear(config.hidden_size, 2)
-        self.post_init()
-
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None, labels: Tensor | None = None) -> Any:
-        logits = self.head(self.bert(input_ids, attention_mask=attention_mask).pooler_output)
+        logits = self.logits_of(input_ids, attention_mask)
         loss = nn.functional.cross_entropy(logits, labels)
         if self.is_plain:
             return transformers.utils.ModelOutput(loss=loss, logits=logits)

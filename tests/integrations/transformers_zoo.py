@@ -29,6 +29,20 @@ BART = {
 }
 
 
+class AroundBert(transformers.BertPreTrainedModel):  # type: ignore[misc]
+    """Someone's model around BERT, whose `forward` is to come."""
+
+    def __init__(self, config: Any):
+        super().__init__(config)
+        self.bert = transformers.BertModel(config)
+        self.head = nn.Linear(config.hidden_size, 2)
+        self.post_init()
+
+    def logits_of(self, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
+        logits: Tensor = self.head(self.bert(input_ids, attention_mask=attention_mask).pooler_output)
+        return logits
+
+
 @dataclass(frozen=True)
 class Architecture:
     """One row of the zoo.
