@@ -22,8 +22,8 @@ from probattn.nn import Dropout
 from probattn.predict import Prediction
 from probattn.recipes import glue_search
 from probattn.recipes.comparison import Comparison, compare
-from probattn.recipes.glue import RECIPE, _modes
-from probattn.recipes.glue_eval import Scored, _drawn, evaluate
+from probattn.recipes.glue import RECIPE, _modes, _prepared
+from probattn.recipes.glue_eval import DRAWN_MODES, Scored, _drawn, evaluate
 from probattn.recipes.glue_model import build_model, load_tokenizer, minilm_folder
 from probattn.recipes.glue_report import write_report
 from probattn.recipes.glue_scores import class_scores, information_scores, score_scores
@@ -158,6 +158,7 @@ def test_draws_are_made_for_the_same_examples_of_every_condition() -> None:
 def test_plain_is_mean_where_draws_are_made_for_everything() -> None:
     class Counting:
         asked: ClassVar[list[tuple[int, bool, bool]]] = []
+        model: ClassVar[torch.nn.Module] = torch.nn.Linear(1, 1)
 
         def calibrate(self, valid: Sized) -> dict[str, float]:
             return {}
@@ -174,6 +175,46 @@ def test_plain_is_mean_where_draws_are_made_for_everything() -> None:
     assert found == {"clean/mean/number": 1.0, "clean/plain/number": 1.0, "clean/dropout/number": 2.0}
     found = evaluate(evaluator, split, {"clean": split}, modes=["plain"], max_drawn=3).numbers
     assert evaluator.asked[2:] == [(5, False, False), (3, False, False)] and found["clean/plain/number"] == 4.0
+
+
+def test_only_draws_with_dropout_are_rounded() -> None:
+    class Rounding:
+        model: ClassVar[torch.nn.Module] = torch.nn.Linear(1, 1)
+
+        def calibrate(self, valid: Sized) -> dict[str, float]:
+            return {"is_half": float(torch.is_autocast_enabled("cpu"))}
+
+        def score(self, split: Sized, places: Sequence[int], *, noise: bool, dropout: bool) -> Scored:
+            return Scored(self.calibrate(split), {})
+
+    split, modes = range(5), list(DRAWN_MODES)
+    for precision, is_half in (("no", 0.0), ("bf16", 1.0)):
+        found = evaluate(
+            Rounding(), split, {"clean": split}, modes=modes, max_drawn=3, dropout_precision=precision
+        ).numbers
+        assert found["clean/dropout/is_half"] == found["clean/both/is_half"] == is_half
+        others = ("validation", "clean/mean", "clean/plain", "clean/noise")
+        assert {found[f"{name}/is_half"] for name in others} == {0.0}
+
+
+def test_half_precision_of_draws_with_dropout_changes_no_verdict() -> None:
+    numbers = {}
+    for precision in ("no", "bf16"):
+        settings = settings_of("wc", **{"evaluation.dropout_precision": precision})
+        task, splits = _prepared(settings.task, settings.encoder, settings.evaluation.corruption)
+        evaluator = task.evaluator(build_model(settings, task.head), settings.evaluation)
+        numbers[precision] = evaluate(
+            evaluator,
+            splits.valid,
+            splits.conditions,
+            modes=["dropout", "noise"],
+            max_drawn=32,
+            dropout_precision=settings.evaluation.dropout_precision,
+        ).numbers
+    full, half = numbers["no"], numbers["bf16"]
+    assert {name for name in full if "/noise/" in name and full[name] != half[name]} == set()
+    assert full["clean/dropout/nll"] != half["clean/dropout/nll"]
+    assert full["clean/dropout/nll"] == pytest.approx(half["clean/dropout/nll"], rel=0.01)
 
 
 def test_the_fused_optimiser_is_adamw() -> None:

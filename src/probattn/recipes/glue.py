@@ -61,6 +61,7 @@ def train(run: Run) -> RowResult:
         splits.conditions,
         modes=_modes(settings, task.head) if training.diverged_at is None else [],  # draws would say nothing
         max_drawn=settings.evaluation.max_drawn,
+        dropout_precision=settings.evaluation.dropout_precision,
     )
     _keep_examples(run.output, found.examples)
     metrics: dict[str, float] = {
@@ -127,13 +128,21 @@ def _facts(settings: GlueSettings, task: Kind, splits: Splits) -> dict[str, Any]
         "metric": task.metric,
         "encoder": settings.encoder.name,
         "epochs": settings.optimiser.epochs,
-        "precision": "float32"
-        if settings.optimiser.precision == "no"
-        else "bfloat16 in training, float32 in evaluation",
+        "precision": _precision(settings),
         "train_examples": splits.num_train,
         "test_examples": num_test,
         "drawn_examples": num_test if drawn is None else min(drawn, num_test),
     }
+
+
+def _precision(settings: GlueSettings) -> str:
+    if settings.optimiser.precision == settings.evaluation.dropout_precision == "no":
+        return "float32"
+    names = {"no": "float32", "bf16": "bfloat16"}
+    training, drawing = names[settings.optimiser.precision], names[settings.evaluation.dropout_precision]
+    if drawing == "float32":
+        return f"{training} in training, float32 in evaluation"
+    return f"{training} in training, {drawing} in draws with dropout, float32 in the rest of the evaluation"
 
 
 def _short(value: float) -> float:

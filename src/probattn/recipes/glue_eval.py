@@ -49,6 +49,10 @@ class Scored:
 class Evaluator(Protocol):
     """A model with what was fitted on its validation predictions; one for each kind of task."""
 
+    @property
+    def model(self) -> nn.Module:
+        """With its final weights."""
+
     def calibrate(self, valid: Any) -> dict[str, float]:
         """Fit what is to be fitted; returns the numbers of the validation set."""
 
@@ -63,6 +67,7 @@ def evaluate(
     *,
     modes: Sequence[str],
     max_drawn: int | None,
+    dropout_precision: str = "no",
 ) -> Scored:
     """All numbers of a trained model, and its predictions of test examples.
 
@@ -72,7 +77,9 @@ def evaluate(
         conditions: Test examples, "clean" and "corrupted", the same in the same order.
         modes: Which of `DRAWN_MODES` the model has.
         max_drawn: Draws are made for so many examples; None for all.
+        dropout_precision: Of draws with dropout, see `EvaluationSettings`.
     """
+    device = next(evaluator.model.parameters()).device.type
     metrics = {f"validation/{name}": value for name, value in evaluator.calibrate(valid).items()}
     examples: dict[str, Tensor] = {}
 
@@ -89,8 +96,11 @@ def evaluate(
             noise, dropout = DRAWN_MODES[mode]
             if chosen == everything and not noise and not dropout:  # "plain" is "mean" then, to the last bit
                 keep(f"{condition}/{mode}", plug_in)
-            else:
-                keep(f"{condition}/{mode}", evaluator.score(split, chosen, noise=noise, dropout=dropout))
+                continue
+            is_half = dropout and dropout_precision == "bf16"
+            with torch.autocast(device, torch.bfloat16, enabled=is_half):
+                found = evaluator.score(split, chosen, noise=noise, dropout=dropout)
+            keep(f"{condition}/{mode}", found)
     return Scored(metrics, examples)
 
 

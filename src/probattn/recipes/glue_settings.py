@@ -5,6 +5,7 @@ from typing import Literal
 
 from probattn.core import Constant, Schedule
 from probattn.distributions import Family, Lognormal, PriorFamily, Weibull
+from probattn.recipes.later_settings import added
 
 __all__ = [
     "AttentionSettings",
@@ -117,6 +118,9 @@ class EvaluationSettings:
     """Updates between two measurements of the KL's gradient; only where there is a KL."""
     batch_size: int = 64
     """Examples in a pass."""
+    dropout_precision: Literal["no", "bf16"] = added("no")
+    """bf16 runs draws with dropout under autocast: its rounding is a thirtieth of what masks do to a prediction, but as
+    large as what attention noise with k = 100 does, so everything else stays in float32."""
 
 
 @dataclass

@@ -75,7 +75,9 @@ STUDIES = (
             "glue",
             [("soft no-kl wc lc", 3), ("wc-exp wc-full" if task == "cola" else "wc-exp", 1)],
             scale=task,
-            overrides={"optimiser.precision": "bf16"},
+            # CoLA was drawn before draws with dropout had a precision of their own
+            overrides={"optimiser.precision": "bf16"}
+            | ({} if task == "cola" else {"evaluation.dropout_precision": "bf16"}),
         )
         for task in ("cola", "stsb", "mrpc", "rte")  # the cheapest first; a run on RTE takes as long as several on CoLA
     ),
