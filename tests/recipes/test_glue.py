@@ -258,6 +258,12 @@ def test_class_scores_by_hand() -> None:
     )
 
 
+@pytest.mark.parametrize("labels", [[1, 1, 0], [1, 1, 1]])
+def test_constant_predictions_correlate_with_nothing(labels: list[int]) -> None:
+    probs = torch.tensor([[0.4, 0.6]] * 3, dtype=torch.float64)
+    assert class_scores(prediction_of(probs), torch.tensor(labels))["matthews"] == 0.0
+
+
 def test_pavpu_of_draws_by_hand() -> None:
     """Draws that move together: paired they agree on the first class, unpaired its lead is lost in their spread."""
     shift = torch.linspace(-0.3, 0.3, 20, dtype=torch.float64)

@@ -77,7 +77,10 @@ def class_scores(
     if prediction.probabilities.shape[-1] == 2:
         metrics = import_for_eval("torchmetrics.functional.classification")
         numbers["f1"] = float(metrics.binary_f1_score(prediction.labels, labels))
-        numbers["matthews"] = float(metrics.binary_matthews_corrcoef(prediction.labels, labels))
+        is_constant = any(len(one.unique()) == 1 for one in (prediction.labels, labels))
+        # torchmetrics has a value beside zero for constant predictions; a correlation with them is zero, as GLUE has it
+        correlation = 0.0 if is_constant else float(metrics.binary_matthews_corrcoef(prediction.labels, labels))
+        numbers["matthews"] = correlation
     if temperature is not None:
         scaled = at_temperature(log_probs, temperature)
         numbers |= {
