@@ -34,6 +34,7 @@ from probattn.recipes.gat_tables import (
 from probattn.recipes.generation_pages import generation_page, sweep_page
 from probattn.recipes.generation_sweep import ROW, swept
 from probattn.recipes.glue import RECIPE as GLUE
+from probattn.recipes.glue_gains import STAR, gain_table, published_comparison
 from probattn.recipes.glue_search import stored_table
 from probattn.recipes.glue_tables import calibration_table as glue_calibration_table
 from probattn.recipes.glue_tables import kl_table, main_table
@@ -270,6 +271,11 @@ def glue(name: str) -> str:
     parts += ["\n**Plug-in predictions**\n", as_markdown(*glue_calibration_table(results))]
     parts += [f"\n**{facts['draws']} draws, {facts['drawn_examples']} test examples**\n"]
     parts += [as_markdown(*glue_uncertainty_table(results))]
+    gains, compared = gain_table(results), published_comparison(results)
+    parts += [f"\n**What draws change**, minus the plain prediction of the same model; {STAR}\n"] if gains[1] else []
+    parts += [as_markdown(*gains)] if gains[1] else []
+    if compared[1]:
+        parts += [f"\n**The paper's comparison**: rows on both minus soft on dropout; {STAR}\n", as_markdown(*compared)]
     return "\n".join(parts).rstrip("\n") + "\n"
 
 

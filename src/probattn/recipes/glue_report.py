@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from probattn.recipes.glue_gains import STAR, gain_table, published_comparison
 from probattn.recipes.glue_tables import BASELINE, calibration_table, kl_table, main_table, uncertainty_table
 from probattn.recipes.report import as_markdown, difference_sections
 from probattn.recipes.results import RowResult
@@ -31,6 +32,14 @@ _UNCERTAINTY = (
     "means p < 0.05 in a t-test of the two best classes or spans, with independent samples as in the paper, or paired "
     "as in its code."
 )
+_GAINS = (
+    "The mean over draws minus the plain prediction of the same model on the same examples, mean and standard error "
+    f"over seeds; 'temperature' is the plain prediction after scaling, without draws. {STAR}."
+)
+_PUBLISHED_COMPARISON = (
+    "As the paper compares: random weights with draws of noise and dropout against plain attention with draws of "
+    f"dropout, by seed. {STAR}."
+)
 _KL = (
     "Nats per attention weight, and the norm of the weighted KL's gradient over that of the likelihood, on the "
     "parameters that both reach: the median over training, and the largest."
@@ -42,7 +51,7 @@ def write_report(task: str, results: Sequence[RowResult], output: Path) -> str:
     main = as_markdown(*main_table(results))
     kl = kl_table(results)
     tables = [main, as_markdown(*calibration_table(results)), as_markdown(*uncertainty_table(results))]
-    tables += [as_markdown(*kl)] if kl[1] else []
+    tables += [as_markdown(*table) for table in (gain_table(results), published_comparison(results), kl) if table[1]]
     write_atomically(output / "table.md", "\n".join(tables))
     write_atomically(output / "report.html", _page(task, results))
     return f"{main}\nReport: {output / 'report.html'}"
@@ -62,9 +71,12 @@ def _page(task: str, results: Sequence[RowResult]) -> str:
     note = f"{facts['draws']} draws for {facts['drawn_examples']} of {facts['test_examples']} test examples; "
     note += f"{facts['corruption']:.0%} of the words are hit in the corrupted condition."
     sections.append(Section("Uncertainty", _UNCERTAINTY, render_table(*uncertainty_table(results)), note))
-    kl = kl_table(results)
-    if kl[1]:
-        sections.append(Section("What the KL does", _KL, render_table(*kl)))
+    further = {
+        "What draws change": (_GAINS, gain_table(results)),
+        "The paper's comparison": (_PUBLISHED_COMPARISON, published_comparison(results)),
+        "What the KL does": (_KL, kl_table(results)),
+    }
+    sections += [Section(title, text, render_table(*table)) for title, (text, table) in further.items() if table[1]]
     curves = {result.row: result.curve for result in results if result.seed == seeds[0]}
     if any(curves.values()):  # a row may have diverged in its first update
         plot = curve_plot(curves, x="update", y="loss without KL")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from probattn.recipes.paired import holm, paired_differences
 from probattn.recipes.results import RowResult, Summary, summarise
 
-__all__ = ["BASELINE", "PUBLISHED", "calibration_table", "kl_table", "main_table", "uncertainty_table"]
+__all__ = ["BASELINE", "PUBLISHED", "Table", "calibration_table", "kl_table", "main_table", "uncertainty_table"]
 
 BASELINE = "soft"
 
