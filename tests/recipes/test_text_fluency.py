@@ -4,9 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 import probattn
 from probattn.cli import main
+from probattn.data.bpe import BOS
 from probattn.recipes.recipe import Run
 from probattn.recipes.text_data import load_corpus
 from probattn.recipes.text_eval import tally
@@ -35,17 +37,25 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_language_model_scores_as_its_evaluation_does(runs: Path) -> None:
+def test_the_language_model_scores_words_and_no_ends(runs: Path) -> None:
     scorer = open_scorer(str(runs / "lstm-lm-seed0"))
     assert isinstance(scorer, LanguageModelScorer) and scorer.name == "lstm-lm-generated-seed0"
     writer = probattn.load(runs / "lstm-lm-seed0")
     corpus = load_corpus(writer.settings.corpus, writer.tokenizer)
-    scores = scorer.score(list(corpus.texts["test"]))
-    found = tally(writer.model, corpus.encoded["test"])
-    assert sum(one.log_prob for one in scores) == pytest.approx(found.log_lik, rel=1e-5)
-    assert sum(one.tokens for one in scores) == found.tokens
-    text = corpus.texts["test"][3]
-    assert scorer.score([text])[0].log_prob == pytest.approx(scores[3].log_prob, rel=1e-4)
+    texts = list(corpus.texts["test"])
+    scores = scorer.score(texts)
+    assert [one.tokens for one in scores] == [len(text.split()) for text in texts]
+    # the chain rule: a text costs what its beginning costs, and its last word
+    longer, shorter = scorer.score(["the man sleeps .", "the man sleeps"])
+    state = writer.model.start(writer.model.encode(torch.zeros(1, 1).long(), torch.ones(1, 1).bool(), {}))
+    for word in (BOS, *writer.tokenizer.encode("the man sleeps")):
+        state, log_probs = writer.model.advance(state, torch.tensor([word]))
+    (stop,) = writer.tokenizer.encode(".")
+    assert longer.log_prob - shorter.log_prob == pytest.approx(log_probs[0, stop].item(), rel=1e-4)
+    found = tally(writer.model, corpus.encoded["test"])  # ends included
+    assert sum(one.log_prob for one in scores) > found.log_lik
+    assert sum(one.tokens for one in scores) == found.tokens - len(texts)
+    assert scorer.score([texts[3]])[0].log_prob == pytest.approx(scores[3].log_prob, rel=1e-4)
 
 
 def test_a_scorer_that_hardly_knows_the_words_is_warned_of(runs: Path) -> None:
@@ -64,6 +74,7 @@ def test_command_writes_beside_the_results_and_prints_a_table(runs: Path, capsys
     record = json.loads(path.read_text())
     assert list(record["lengths"]) == ["5", "8"] and record["sampling"]["num_samples"] == 6
     assert record["lengths"]["5"]["fluency_ppl"] > 1.0 and len(record["examples"]["5"]) == 5
+    assert all(len(text.split()) == 8 for text in record["examples"]["8"])  # as the held-out ones have
     again = measure(runs / "davam-128-seed0", open_scorer(words[1]), Sampling(lengths=(5, 8), num_samples=6))
     assert again["lengths"] == record["lengths"] and record["draws_words"]
     greedy = measure(runs / "davam-128-seed0", open_scorer(words[1]), Sampling((5,), 6, word_temperature=0.0))
@@ -73,7 +84,7 @@ def test_command_writes_beside_the_results_and_prints_a_table(runs: Path, capsys
 
 def test_table_has_the_papers_numbers_in_brackets(tmp_path: Path) -> None:
     values = {"fluency_ppl": 50.0, "nats": 3.9, "nats_spread": 0.5, "entropy": 5.0, "dist1": 0.3, "dist2": 0.8}
-    values |= {"repetition": 0.1, "words": 10.0, "empty": 0.0}
+    values |= {"repetition": 0.1, "empty": 0.0}
     record = {
         "row": "davam-512",
         "seed": 0,

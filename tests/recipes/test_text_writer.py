@@ -16,6 +16,7 @@ from probattn.data.bpe import BOS, EOS, PAD, UNK
 from probattn.models import ReadText
 from probattn.models.text_vae_stepper import MemoryVaeStepper, SentenceVaeStepper
 from probattn.recipes.text_drawing import LENGTHS, WORDS, Law, drawn_latents
+from probattn.recipes.text_eval import evaluate_model
 from probattn.recipes.text_vae import RECIPE
 from probattn.recipes.text_writer import TextWriter
 from tests.recipes.tiny_text import TINY, task_of
@@ -52,13 +53,49 @@ def test_what_is_no_list_of_sentences_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [{"count": 2.5}, {"count": 0}, {"length": 1.5}, {"seed": 1.5}, {"seed": None}, {"seed": 2**70}]
+    "given",
+    [{"count": 2.5}, {"count": 0}, {"length": 1.5}, {"seed": 1.5}, {"seed": None}, {"seed": 2**70}, {"min_words": 0}],
 )
 def test_numbers_that_are_not_whole_are_refused(given: dict[str, Any]) -> None:
     writer = writer_of("lstm-lm")
     with pytest.raises(ValueError, match=f"{next(iter(given))} must be a whole number"):
         writer.sample(**{"count": 1, **given})
     assert len(writer.sample(np.int64(2), seed=-1)) == 2
+
+
+@pytest.mark.parametrize("row", ["lstm-lm", "vae", "gavam", "davam-128", "davam-short"])
+@pytest.mark.parametrize("word_temperature", [None, 1.0])
+def test_texts_can_have_exactly_so_many_words(row: str, word_temperature: float | None) -> None:
+    writer = writer_of(row)
+    if row == "lstm-lm" and word_temperature is not None:
+        word_temperature = 0.5
+    drawn = writer.sample(20, length=7, min_words=7, word_temperature=word_temperature)
+    assert [len(one.text.split()) for one in drawn] == [7] * 20
+    least = writer.sample(20, length=9, min_words=3, word_temperature=word_temperature)
+    assert all(len(one.text.split()) >= 3 for one in least)
+
+
+def test_more_words_than_there_may_be_are_refused() -> None:
+    with pytest.raises(ValueError, match="min_words = 5 is more than a length of 4; give a length of at least 5"):
+        writer_of("vae").sample(1, length=4, min_words=5)
+    with pytest.raises(ValueError, match="min_words = 500 is more than the .* of training"):
+        writer_of("vae").sample(1, min_words=500)
+
+
+@pytest.mark.parametrize("row", ["lstm-lm", "vae", "gavam"])
+def test_probed_perplexity_is_of_the_sentences_with_importance_weights(row: str) -> None:
+    found = {}
+    for few in (4, 16):  # 16: the whole test split
+        sampling = f"{{num_samples: 2, lengths: [4], num_importance: 2, num_weighted: {few}}}"
+        task = task_of(row, sampling=sampling)
+        writer = TextWriter(
+            task.model, task.corpus.tokenizer, settings=task.settings, lengths=task.corpus.length_counts
+        )
+        found[few] = evaluate_model(writer, task.corpus)
+    assert found[16]["probed_ppl"] == pytest.approx(found[16]["counted_ppl"], rel=1e-2)  # another draw of the latent
+    assert found[4]["probed_ppl"] != pytest.approx(found[4]["counted_ppl"], rel=1e-4)
+    if row == "lstm-lm":
+        assert found[16]["probed_ppl"] == pytest.approx(found[16]["elbo_ppl"], rel=1e-6)
 
 
 def test_samples_of_two_seeds_have_nothing_in_common() -> None:

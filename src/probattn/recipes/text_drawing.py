@@ -20,13 +20,14 @@ WORDS = 2**31 - 2
 """The tag of the noise of words, for the same reason."""
 
 
-def check_numbers(*, count: int, length: int, seed: int) -> None:
+def check_numbers(*, count: int, length: int, min_words: int, seed: int) -> None:
     """Refuse what torch would refuse with a riddle.
 
     Raises:
         ValueError: If one is not whole, or out of its range.
     """
-    for name, value, least in (("count", count, 1), ("length", length, 1), ("seed", seed, -(2**63))):
+    wanted = (("count", count, 1), ("length", length, 1), ("min_words", min_words, 1), ("seed", seed, -(2**63)))
+    for name, value, least in wanted:
         if not isinstance(value, Integral) or isinstance(value, bool) or not least <= value < 2**63:
             raise ValueError(f"{name} must be a whole number from {least} to 2**63 - 1, got {value!r}")
 

@@ -90,10 +90,11 @@ def evaluate_model(writer: "TextWriter", corpus: TextCorpus, *, split: Split = "
             "reconstruction": -found.log_lik / found.sentences,
             "elbo_ppl": elbo_ppl(found.log_lik - found.kl, found.tokens),
         }
-        lengths = 0.0
-        if settings.latent is not None and settings.latent.positions is None:
-            lengths = length_nats(writer.lengths, text)
-        metrics["counted_ppl"] = elbo_ppl(found.log_lik - found.kl - lengths, found.tokens)
+        few = spaced_sentences(text, settings.sampling.num_weighted)
+        metrics |= {
+            "counted_ppl": _counted_ppl(writer, text, found),
+            "probed_ppl": _counted_ppl(writer, few, tally(model, few)),  # to compare `iw_ppl` with
+        }
         if settings.latent is not None:
             metrics |= {
                 "kl": found.kl / found.sentences,
@@ -107,6 +108,14 @@ def evaluate_model(writer: "TextWriter", corpus: TextCorpus, *, split: Split = "
                 drawn = _scratch_metrics(writer, length, word_temperature=1.0)
                 metrics |= {f"{name}_drawn_{length}": value for name, value in drawn.items()}
     return metrics
+
+
+def _counted_ppl(writer: "TextWriter", text: EncodedSentences, found: Tally) -> float:
+    """The bound that pays for the length of a memory too."""
+    latent = writer.settings.latent
+    has_length = latent is not None and latent.positions is None
+    nats = length_nats(writer.lengths, text) if has_length else 0.0
+    return elbo_ppl(found.log_lik - found.kl - nats, found.tokens)
 
 
 @torch.no_grad()
@@ -203,7 +212,7 @@ def codes_used(model: TextModel, text: EncodedSentences, book: Codebook) -> int:
 
 
 def _scratch_metrics(writer: "TextWriter", length: int, *, word_temperature: float | None = None) -> dict[str, float]:
-    """Diversity and repetition of sentences from the prior."""
+    """Diversity and repetition of sentences from the prior, all of so many words."""
     sampling = writer.settings.sampling
     drawn = writer.sample(
         sampling.num_samples,
@@ -211,6 +220,7 @@ def _scratch_metrics(writer: "TextWriter", length: int, *, word_temperature: flo
         temperature=sampling.temperature,
         top_p=sampling.top_p,
         word_temperature=word_temperature,
+        min_words=length,
     )
     texts = [one.text for one in drawn]
     return {
@@ -218,7 +228,6 @@ def _scratch_metrics(writer: "TextWriter", length: int, *, word_temperature: flo
         "dist1": corpus_distinct(texts, 1),
         "dist2": corpus_distinct(texts, 2),
         "repetition": repetition(texts, 2),
-        "words": sum(len(text.split()) for text in texts) / len(texts),
     }
 
 

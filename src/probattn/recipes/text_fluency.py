@@ -26,10 +26,8 @@ __all__ = ["Sampling", "fluency_table", "measure", "store"]
 FOLDER = "fluency"
 HELD_OUT = "held-out text"
 NUM_EXAMPLES = 5
-SLACK = 2
-"""Held-out sentences of a length may have so many words more or fewer."""
 FEWEST = 10
-"""Held-out sentences of a length; with fewer there is no line for them."""
+"""Held-out sentences of at least a length; with fewer there is no line for them."""
 
 Table = tuple[list[str], list[list[str]]]
 
@@ -39,7 +37,7 @@ class Sampling:
     """How texts are drawn."""
 
     lengths: Sequence[int] = (10, 20, 30, 40, 50)
-    """Words, where latents stand for words; most words else."""
+    """Words of every text; most are cut off there."""
     num_samples: int = 100
     """Of each length; the paper has 100."""
     temperature: float = 1.0
@@ -79,6 +77,7 @@ def measure(run: Path, scorer: Scorer, sampling: Sampling) -> dict[str, Any]:
             temperature=sampling.temperature,
             top_p=sampling.top_p,
             word_temperature=of_words,
+            min_words=length,
             seed=sampling.seed,
         )
         texts = [one.text for one in drawn]
@@ -110,7 +109,6 @@ def judged(texts: Sequence[str], scorer: Scorer) -> dict[str, float]:
         "dist1": corpus_distinct(texts, 1),
         "dist2": corpus_distinct(texts, 2),
         "repetition": repetition(texts, 2),
-        "words": sum(len(text.split()) for text in texts) / len(texts),
     }
 
 
@@ -145,7 +143,6 @@ def fluency_table(records: Sequence[Mapping[str, Any]]) -> Table:
         "Dist-1",
         "Dist-2",
         "repetition",
-        "words",
     ]
     rows = []
     for record in records:
@@ -171,18 +168,18 @@ def _cells(values: Mapping[str, float], row: str, length: int) -> list[str]:
     for name, digits in (("entropy", 2), ("dist1", 3), ("dist2", 3)):
         paper = f" ({diversity[name]:g})" if name in diversity else ""
         cells.append(f"{values[name]:.{digits}f}{paper}")
-    return [*cells, f"{values['repetition']:.3f}", f"{values['words']:.1f}"]
+    return [*cells, f"{values['repetition']:.3f}"]
 
 
 def _held_out(writer: TextWriter, length: int, count: int) -> list[str]:
-    """Test sentences of about a length, as the model's words; none where the corpus is not to be had."""
+    """First words of test sentences that are long enough; none where the corpus is not to be had."""
     try:
         corpus = load_corpus(writer.settings.corpus, writer.tokenizer)
     except (FileNotFoundError, ValueError) as error:
         print(f"no held-out text to compare with: {error}", file=sys.stderr)
         return []
-    fitting = (text for text in corpus.texts["test"] if abs(len(text.split()) - length) <= SLACK)
-    return list(fitting)[:count]
+    words = (text.split() for text in corpus.texts["test"])
+    return [" ".join(one[:length]) for one in words if len(one) >= length][:count]
 
 
 def _is_same(one: TextWriter, other: TextWriter) -> bool:

@@ -11,7 +11,7 @@ from probattn.recipes.results import RowResult
 from probattn.recipes.text_augmentation_tables import augmentation_plot, augmentation_table, duels, verdicts
 from probattn.recipes.text_claims import claims, sensitivity_claims
 from probattn.recipes.text_fluency import fluency_table
-from probattn.recipes.text_published import SUMMED
+from probattn.recipes.text_published import SMALLER, SUMMED
 from probattn.recipes.text_report import model_table, scratch_table
 from probattn.recipes.text_sensitivity import AXES, of_axis, sensitivity_table
 from probattn.viz.panel_plots import Panel, panel_plot
@@ -23,7 +23,7 @@ Page = tuple[str, dict[str, str]]
 _DYNAMIC = ("vae-anneal", "gavam", "davam-128", "davam-512")
 _CODES = ("davam-128", "davam-512")
 _OF_YAHOO = "whose corpus it does not name (the sentences that it shows are Yahoo's)"
-_INSTEAD = {"captions": "SNLI, which captions stand in for", "yahoo": "Yahoo, of whose 100,000 we have 10,000"}
+_INSTEAD = {"captions": "SNLI, which captions stand in for"}
 
 
 def comparison_page(scale: str, results: Sequence[RowResult], fluency: Sequence[Record]) -> str:
@@ -32,10 +32,10 @@ def comparison_page(scale: str, results: Sequence[RowResult], fluency: Sequence[
         return f"No results of text_{scale} yet.\n"
     facts = results[0].facts
     seeds = max(result.seed for result in results) + 1
+    brackets = f", in brackets the paper's Table II ({_INSTEAD.get(scale, 'PTB')})" if scale not in SMALLER else ""
     note = (
-        f"Corpus {facts['corpus']}, {facts['updates']} updates for every row; nats per sentence, in brackets the "
-        f"paper's Table II ({_INSTEAD.get(scale, 'PTB')}). Made by `probattn compare text_vae --scale {scale} "
-        f"--num_seeds {seeds} --output results/text_{scale}`."
+        f"Corpus {facts['corpus']}, {facts['updates']} updates for every row; nats per sentence{brackets}. Made by "
+        f"`probattn compare text_vae --scale {scale} --num_seeds {seeds} --output results/text_{scale}`."
     )
     perplexities = (
         "`elbo_ppl` has the KL summed over positions; `counted_ppl` pays for the length of a memory too, and bounds "
@@ -58,7 +58,8 @@ def _remarks(results: Sequence[RowResult]) -> list[str]:
     remarks = []
     draws = {str(result.facts["importance"]) for result in results if "importance" in result.facts}
     if draws:
-        remarks += ["", f"`iw_ppl`: {'; '.join(sorted(draws))}."]
+        told = "; `probed_ppl` is the `counted_ppl` of the same sentences, exact for the language model"
+        remarks += ["", f"`iw_ppl`: {'; '.join(sorted(draws))}{told}."]
     if any("decoder_updates" in result.metrics for result in results):
         remarks += [
             "",

@@ -8,7 +8,7 @@ from pathlib import Path
 from probattn.recipes.report import as_markdown
 from probattn.recipes.results import RowResult, summarise
 from probattn.recipes.storage import write_atomically
-from probattn.recipes.text_published import DIVERSITY, PUBLISHED
+from probattn.recipes.text_published import DIVERSITY, PUBLISHED, SMALLER
 from probattn.viz import Section, curve_plot, render_page, render_table
 
 __all__ = ["model_table", "scratch_table", "with_position_kl", "write_report"]
@@ -21,6 +21,7 @@ _MODEL = {
     "kl_position": "KL a position",
     "elbo_ppl": "elbo_ppl",
     "counted_ppl": "counted_ppl",
+    "probed_ppl": "probed_ppl",
     "iw_ppl": "iw_ppl",
     "davam_ppl": "davam_ppl",
     "active_units": "active units",
@@ -31,20 +32,21 @@ _MODEL = {
     "parameters": "parameters",
     "train_seconds": "seconds",
 }
-_SCRATCH = {"entropy": "entropy", "dist1": "Dist-1", "dist2": "Dist-2", "repetition": "repetition", "words": "words"}
+_SCRATCH = {"entropy": "entropy", "dist1": "Dist-1", "dist2": "Dist-2", "repetition": "repetition"}
 _TEXT = (
     "Rec is the negative log-likelihood of a sentence given one draw of its latents, KL is summed over positions, both "
     "in nats per sentence; the paper's KL is that of a position. elbo_ppl counts both; counted_ppl also has the number "
     "of latents, which tells the length of a sentence, and bounds the perplexity; a language model has both exactly. "
-    "iw_ppl has importance-weighted draws and, of a memory, pays for its length as counted_ppl does; active units and "
-    "MI of a memory are those of single positions. davam_ppl is what that paper publishes: it averages the KL over the "
+    "iw_ppl has importance-weighted draws and, of a memory, pays for its length as counted_ppl does; it is measured on "
+    "fewer sentences, and probed_ppl is the counted_ppl of the same ones, a language model's too. Active units and MI "
+    "of a memory are those of single positions. davam_ppl is what that paper publishes: it averages the KL over the "
     "positions of a sentence and adds it to a summed reconstruction, so it bounds nothing. Of rows with one Gaussian "
     "per sentence the paper publishes iw_ppl."
 )
 _SCRATCH_TEXT = (
     "Latents from the prior; then the most probable words, or words drawn from the model, as a language model's are. "
-    "Entropy (nats), Dist-1 and Dist-2 are those of all sentences of a length together; repetition is the share of "
-    "word pairs that a sentence has twice."
+    "Every text has exactly so many words: none may end before, and it is cut off there. Entropy (nats), Dist-1 and "
+    "Dist-2 are those of all texts of a length together; repetition is the share of word pairs that a text has twice."
 )
 
 
@@ -58,7 +60,8 @@ def write_report(task: str, results: Sequence[RowResult], output: Path) -> str:
 
 def model_table(results: Sequence[RowResult]) -> Table:
     """Reconstruction, KL and perplexities; the paper's number in brackets where it has one."""
-    published = PUBLISHED.get(str(results[0].facts["corpus"]), {})
+    corpus = str(results[0].facts["corpus"])
+    published = PUBLISHED.get(corpus, {}) if corpus not in SMALLER else {}
     results = [with_position_kl(result) for result in results]
     measured = {name for result in results for name in result.metrics}
     shown = {metric: title for metric, title in _MODEL.items() if metric in measured}

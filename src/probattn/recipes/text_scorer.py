@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from probattn.core import Elbo
+from probattn.data.bpe import EOS
 from probattn.data.text import EncodedSentences
 from probattn.loading import load
 from probattn.metrics.fluency import Scorer, TextScore, smollm2
@@ -20,7 +20,7 @@ _MOST_UNKNOWN = 0.3
 
 
 class LanguageModelScorer:
-    """A trained row `lstm-lm` as a scorer: its words, and the end of the sentence.
+    """A trained row `lstm-lm` as a scorer of words. Ends are not scored: texts of a given length are cut off.
 
     Args:
         writer: The model.
@@ -67,7 +67,8 @@ class LanguageModelScorer:
             evaluation = model.decode(
                 read, target_in=moved.target_in, target_out=moved.target_out, target_mask=moved.target_mask
             )
-            log_probs, tokens = Elbo()(evaluation).log_lik, moved.target_mask.sum(dim=-1)
+            is_word = moved.target_mask & (moved.target_out != EOS)
+            log_probs, tokens = (evaluation.log_lik[0] * is_word).sum(dim=-1), is_word.sum(dim=-1)
             for row, log_prob, count in zip(batch.index.tolist(), log_probs.tolist(), tokens.tolist(), strict=True):
                 found[row] = TextScore(log_prob, count)
         return [found[row] for row in range(len(texts))]

@@ -56,6 +56,7 @@ class TextWriter:
         temperature: float = 1.0,
         top_p: float = 1.0,
         word_temperature: float | None = None,
+        min_words: int = 1,
         seed: int = 0,
     ) -> list[Generated]:
         """Sentences from scratch: latents from the prior, then the most probable words, or drawn ones.
@@ -68,13 +69,16 @@ class TextWriter:
             word_temperature: 0: the most probable words given the latents; 1: words as the model has them, so that
                 sentences are samples of the model. None: 0, but `temperature` where there is no latent, or codes are
                 random and leave much to the words.
+            min_words: No sentence ends before; where it equals `length`, all have exactly so many words, and most are
+                cut off there. Diversity depends on the number of words, so models are compared like this.
             seed: The same seed gives the same sentences.
         """
         law = Law(temperature, top_p, word_temperature)
-        return [one for block in self.samples(count, law, length=length, seed=seed) for one in block]
+        blocks = self.samples(count, law, length=length, min_words=min_words, seed=seed)
+        return [one for block in blocks for one in block]
 
     def samples(
-        self, count: int, law: Law = _PLAIN, *, length: int | None = None, seed: int = 0
+        self, count: int, law: Law = _PLAIN, *, length: int | None = None, min_words: int = 1, seed: int = 0
     ) -> Iterator[list[Generated]]:
         """The same sentences as `sample` gives, some at a time, as they are made.
 
@@ -82,11 +86,15 @@ class TextWriter:
             count: How many.
             law: Temperatures and top_p.
             length: As there.
+            min_words: As there.
             seed: As there.
         """
-        check_numbers(count=count, length=1 if length is None else length, seed=seed)
+        check_numbers(count=count, length=1 if length is None else length, min_words=min_words, seed=seed)
+        if min_words > (len(self.lengths) if length is None else length):
+            most = f"a length of {length}" if length is not None else f"the {len(self.lengths)} of training"
+            raise ValueError(f"min_words = {min_words} is more than {most}; give a length of at least {min_words}")
         law.check(self.settings)
-        return self._blocks(count, length, law, seed=seed)
+        return self._blocks(count, length, law, min_words=min_words, seed=seed)
 
     @torch.no_grad()
     def reconstruct(self, sentences: Sequence[str]) -> list[str]:
@@ -157,17 +165,21 @@ class TextWriter:
         return save_model_folder(self.model, folder, config=config, files=files)
 
     @torch.no_grad()
-    def _blocks(self, count: int, length: int | None, law: Law, *, seed: int) -> Iterator[list[Generated]]:
+    def _blocks(
+        self, count: int, length: int | None, law: Law, *, min_words: int, seed: int
+    ) -> Iterator[list[Generated]]:
         latent, device = self.settings.latent, self.model.device
-        is_memory = latent is not None and latent.positions is None
+        # a memory says by itself how long its sentence is
+        is_free = latent is not None and latent.positions is None and min_words != length
         for start in range(0, count, _MAX_ROWS):
             rows = min(_MAX_ROWS, count - start)
             own = fold_seed(torch.tensor(seed, device=device), start)
             wanted = drawn_lengths(self.lengths, rows, own) if length is None else torch.full((rows,), length)
             yield self._written(
                 drawn_latents(self.model, self.settings, wanted.to(device), law=law, seed=own),
-                len(self.lengths) + 10 if length is None else length + (10 if is_memory else 1),
-                at_most=None if is_memory else length,
+                len(self.lengths) + 10 if length is None else length + (10 if is_free else 1),
+                at_most=None if is_free else length,
+                min_words=min_words,
                 temperature=law.of_words(latent),
                 top_p=law.top_p,
                 has_unknown=law.has_unknown,
@@ -210,14 +222,14 @@ class TextWriter:
         longest: int,
         *,
         at_most: int | None = None,
+        min_words: int = 1,  # no training sentence is without a word
         temperature: float = 0.0,
         top_p: float = 1.0,
         has_unknown: bool = False,
         seed: int = 0,
     ) -> list[Generated]:
         forbidden = (PAD, BOS) if has_unknown else (PAD, BOS, UNK)
-        # no training sentence is without a word
-        constraints = Constraints(bos=BOS, eos=EOS, max_length=longest, min_length=1, forbidden=forbidden)
+        constraints = Constraints(bos=BOS, eos=EOS, max_length=longest, min_length=min_words, forbidden=forbidden)
         stepper: Stepper[ReadText, Any] = (
             MemoryVaeStepper(self.model) if isinstance(self.model, MemoryVae) else SentenceVaeStepper(self.model)
         )
