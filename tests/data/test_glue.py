@@ -8,6 +8,7 @@ import pytest
 from probattn.data import glue
 from probattn.data.glue import Columns, read_table
 from probattn.data.sentences import generated_task
+from tests.data.made_up_glue import CLASSES, LAYOUTS, write_made_up
 
 SIZES = {
     "mrpc": (3668, 408, 1725),
@@ -81,6 +82,21 @@ def test_other_tasks_are_read_as_glue_distributes_them(tmp_path: Path, monkeypat
     (folder / "dev.tsv").write_text(header + "0\ta\tb\t1\n")
     task = glue.load("wnli")
     assert (len(task.train), len(task.valid), len(task.test), task.test.targets) == (40, 60, 1, (1.0,))
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_large_tasks_are_read_as_glue_distributes_them(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PROBATTN_DATA", str(tmp_path))
+    monkeypatch.setitem(glue._SPEC, name, replace(glue._SPEC[name], num_valid=6))  # type: ignore[arg-type]
+    write_made_up(name, tmp_path, count=20)
+    task = glue.load(name)
+    assert (len(task.train), len(task.valid), len(task.test)) == (14, 6, 20)
+    assert task.num_classes == len(CLASSES[name]) and task.metric == "accuracy"
+    assert task.test.first == tuple(f"first {i}" for i in range(20))
+    assert task.test.second == tuple(f"second {i}" for i in range(20))
+    assert task.test.targets == tuple(float(i % task.num_classes) for i in range(20))
 
 
 def test_generated_tasks_need_no_files() -> None:

@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from probattn.core import Constant
+from probattn.data import glue as glue_data
 from probattn.data.sentences import generated_task
 from probattn.distributions import GammaPrior, Lognormal, Weibull
 from probattn.nn import Dropout
@@ -38,6 +39,7 @@ from probattn.recipes.glue_tasks import SentenceKind
 from probattn.recipes.glue_training import _groups
 from probattn.recipes.results import RowResult
 from probattn.recipes.trials import Trial
+from tests.data.made_up_glue import write_made_up
 from tests.recipes.tiny_glue import SMALL, result_of, settings_of, training_of
 
 PUBLISHED_K = {"cola": 10, "stsb": 20, "sst2": 1000, "mnli": 5, "qnli": 500, "qqp": 1000, "rte": 1000, "mrpc": 100}
@@ -304,6 +306,16 @@ def test_scores_are_fine_tuned_and_evaluated() -> None:
     result = result_of("lc", **{"task.name": "generated-score"})
     assert result.facts["metric"] == "pearson" and "clean/both/spread_auroc" in result.metrics
     assert "AUROC spread" in uncertainty_table([result])[0] and "Pearson, clean" in main_table([result])[0]
+
+
+def test_three_classes_are_fine_tuned_and_evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """MNLI's files, made up; a tiny network with random weights in place of MiniLM."""
+    write_made_up("mnli", tmp_path, count=60)
+    monkeypatch.setenv("PROBATTN_DATA", str(tmp_path))
+    monkeypatch.setitem(glue_data._SPEC, "mnli", replace(glue_data._SPEC["mnli"], num_valid=12))  # type: ignore[arg-type]
+    result = result_of("wc", **{"task.name": "mnli", "encoder.name": "tiny"})
+    assert result.facts["metric"] == "accuracy" and result.facts["test_examples"] == 60
+    assert "clean/both/pavpu" in result.metrics and "clean/mean/f1" not in result.metrics  # of two classes
 
 
 @pytest.mark.recipe
