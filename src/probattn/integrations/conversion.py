@@ -53,7 +53,7 @@ def make_stochastic(
         prior: "contextual" (from the keys, BAM's WC and LC), "fixed" (all keys alike), a prior family such as
             GammaPrior(rate=0.1), a function from a `Place` to a prior, or None for no KL.
         layers: Numbers of the layers, from 0, in each encoder and decoder; -1 is the last. Default: all.
-        heads: Numbers of the heads, in each of these layers; models of `transformers` only. Default: all.
+        heads: Numbers of the heads, in each of these layers. Default: all.
         only: "self", "cross" or "all".
         kl_weight: Weight of the KL in the loss: a number, or a schedule over steps, see `KlSchedule` and
             `set_kl_step`. Default: 1. Models of `transformers` only.
@@ -89,7 +89,7 @@ def make_stochastic(
             pretrained, family, prior, layers=layers, heads=heads, only=only, kl_weight=weight, kl_per=unit
         )
         return model
-    given = {"heads": heads, "kl_weight": kl_weight, "kl_per": kl_per}
+    given = {"kl_weight": kl_weight, "kl_per": kl_per}
     unknown = [name for name, value in given.items() if value is not None]
     if unknown:
         raise ValueError(
@@ -97,7 +97,7 @@ def make_stochastic(
             "loss of its own: collect its KL with probattn.record_latents and weigh it there"
         )
     _refuse_wrapped(model)
-    torch_modules.make_stochastic(model, family, prior, layers=layers, only=only)
+    torch_modules.make_stochastic(model, family, prior, layers=layers, heads=heads, only=only)
     return model
 
 

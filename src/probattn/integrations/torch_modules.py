@@ -1,6 +1,7 @@
 """Convert models that are built from `torch.nn.MultiheadAttention` or torch's transformer layers, and back."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, Self
 
 import torch
@@ -8,10 +9,10 @@ from torch import Tensor, nn
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
 from probattn.distributions import Family
-from probattn.integrations.places import Kind, Only, Place, choose, kind_of, number_places
+from probattn.integrations.places import Kind, Only, Place, check_heads, choose, kind_of, number_places
 from probattn.integrations.priors import PriorRecipe, check_family, default_family, make_prior
 from probattn.nn.conditionals import Conditional
-from probattn.nn.functional import AttentionResult
+from probattn.nn.functional import AttentionResult, scaled_dot_product_attention
 from probattn.nn.masks import hidden_by
 from probattn.nn.multihead import MultiheadAttention
 from probattn.nn.recording import is_recording
@@ -31,9 +32,19 @@ class ConvertedMultiheadAttention(MultiheadAttention):
     """Of the parameters that the original has."""
     query_padding: Tensor | None = None
     """True for padded queries, where the layer around it was told; set while that layer runs."""
+    heads: tuple[int, ...] | None = None
+    """Those that draw; None for all."""
 
     @classmethod
-    def convert(cls, module: nn.MultiheadAttention, family: Family, *, prior: Conditional | None, name: str) -> Self:
+    def convert(
+        cls,
+        module: nn.MultiheadAttention,
+        family: Family,
+        *,
+        prior: Conditional | None,
+        name: str,
+        heads: tuple[int, ...] | None = None,
+    ) -> Self:
         """The stand-in of a module.
 
         Args:
@@ -41,8 +52,10 @@ class ConvertedMultiheadAttention(MultiheadAttention):
             family: Of the weights.
             prior: None for no KL.
             name: Of the site in receipts.
+            heads: Those that draw, in order; None for all.
         """
         own = cls.from_torch(module, family=family, prior=prior, name=name)
+        own.heads = None if heads is None or len(heads) == module.num_heads else heads
         for key, parameter in module.named_parameters(recurse=False):
             setattr(own, key, parameter)
         own.out_proj = module.out_proj
@@ -67,6 +80,28 @@ class ConvertedMultiheadAttention(MultiheadAttention):
         if kwargs.get("query_padding_mask") is None:
             kwargs["query_padding_mask"] = self.query_padding
         return super().forward_with_latents(*args, **kwargs)
+
+    def _weigh(
+        self, query: Tensor, key: Tensor, value: Tensor, *, mask: Tensor | None, **options: Any
+    ) -> AttentionResult:
+        """Attention of all heads (B, H, ·, D), of which some draw; KL and receipt are theirs, (B, h, T)."""
+        if self.heads is None:
+            return super()._weigh(query, key, value, mask=mask, **options)
+        chosen = list(self.heads)
+        others = [head for head in range(self.num_heads) if head not in self.heads]
+        drawn = super()._weigh(*(x[:, chosen] for x in (query, key, value)), mask=_of_heads(mask, chosen), **options)
+        plain = scaled_dot_product_attention(
+            *(x[:, others] for x in (query, key, value)),
+            attn_mask=_of_heads(mask, others),
+            dropout_p=self.dropout if self.training else 0.0,
+            need_weights=options["need_weights"],
+        )
+        order = torch.tensor(chosen + others, device=query.device).argsort()
+        context = torch.cat([drawn.context, plain.context.to(drawn.context.dtype)], dim=1)[:, order]
+        if drawn.weights is None or plain.weights is None:
+            return replace(drawn, context=context)
+        weights = torch.cat([drawn.weights, plain.weights.to(drawn.weights.dtype)], dim=1)[:, order]
+        return replace(drawn, context=context, weights=weights)
 
     def _may_skip_kl(self) -> bool:
         # padded queries, which this class knows of, matter for the KL alone
@@ -110,6 +145,7 @@ def make_stochastic(
     prior: PriorRecipe | None = "contextual",
     *,
     layers: Iterable[int] | None = None,
+    heads: Iterable[int] | None = None,
     only: Only = "all",
 ) -> None:
     """`probattn.make_stochastic` for a model with torch's own attention; see there."""
@@ -117,12 +153,15 @@ def make_stochastic(
     check_family(family, prior)
     found = _find(model)
     chosen = choose(list(found), layers, only)
+    numbers = check_heads(heads, chosen)
     converted: dict[nn.Module, ConvertedMultiheadAttention] = {}  # a module that stands in two places stays one
     for place in chosen:
         module = found[place]
         if module not in converted:
-            own_prior = make_prior(prior, family, place)
-            converted[module] = ConvertedMultiheadAttention.convert(module, family, prior=own_prior, name=place.path)
+            own_place = place if numbers is None else replace(place, num_heads=len(numbers))
+            converted[module] = ConvertedMultiheadAttention.convert(
+                module, family, prior=make_prior(prior, family, own_place), name=place.path, heads=numbers
+            )
     watched: set[nn.Module] = set()  # a layer may be listed twice, too
     for place in chosen:
         model.set_submodule(place.path, converted[found[place]])
@@ -169,6 +208,12 @@ def _find(model: nn.Module) -> dict[Place, nn.MultiheadAttention]:
         Place(path, kind, number, module.num_heads, module.head_dim, is_causal=_is_causal(path, named)): module
         for (path, kind), number, module in zip(kinds, number_places(kinds), found.values(), strict=True)
     }
+
+
+def _of_heads(mask: Tensor | None, heads: list[int]) -> Tensor | None:
+    """What some heads see of a mask that is broadcast to (B, H, T, S)."""
+    has_heads = mask is not None and mask.dim() == 4 and mask.shape[1] > 1
+    return mask[:, heads] if mask is not None and has_heads else mask
 
 
 def _kind(path: str, named: dict[str, nn.Module]) -> Kind:

@@ -242,22 +242,42 @@ class MultiheadAttention(nn.MultiheadAttention, Switchable, HoldsFamily):
         q, k, v = self._project(query, key, value)
         mask = merge_masks(attn_mask, _batched(key_padding_mask, is_batched), self.num_heads, q.dtype)
         k, v, mask = self._append_rows(k, v, mask)
-        result = scaled_dot_product_attention(
-            self._split(q),
-            self._split(k),
-            self._split(v),
+        result = self._weigh(
+            *(self._split(x) for x in (q, k, v)),
+            mask=mask,
+            query_mask=None if queries is None else ~queries[:, None],
+            need_weights=need_weights,
+            prior=prior,
+        )
+        output = self.out_proj(result.context.transpose(1, 2).flatten(2))  # (B, T, E)
+        return self._as_given(output, nested_padding, is_batched=is_batched), result
+
+    def _weigh(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        mask: Tensor | None,
+        query_mask: Tensor | None,
+        need_weights: bool,
+        prior: Conditional | None,
+    ) -> AttentionResult:
+        """Attention of heads (B, H, ·, D)."""
+        return scaled_dot_product_attention(
+            query,
+            key,
+            value,
             attn_mask=mask,
             dropout_p=self.dropout if self.training else 0.0,
             family=self.family,
             prior=prior,
             estimator=self.estimator if self.is_sampling else Mean(),
             need_weights=need_weights,
-            query_mask=None if queries is None else ~queries[:, None],
+            query_mask=query_mask,
             seed=self.sampling_seed,
             name=self.name,
         )
-        output = self.out_proj(result.context.transpose(1, 2).flatten(2))  # (B, T, E)
-        return self._as_given(output, nested_padding, is_batched=is_batched), result
 
     def _to_batch_first(self, x: Tensor) -> Tensor:
         if x.dim() == 2:
