@@ -42,10 +42,11 @@ from probattn.recipes.glue_tables import uncertainty_table as glue_uncertainty_t
 from probattn.recipes.pilot_vae import RECIPE as PILOT
 from probattn.recipes.question_generation import RECIPE as QUESTIONS
 from probattn.recipes.recall import RECIPE as RECALL
-from probattn.recipes.report import Column, as_markdown, render_markdown
+from probattn.recipes.report import as_markdown, render_markdown
 from probattn.recipes.results import RowResult
 from probattn.recipes.storage import read_results
 from probattn.recipes.studies import status
+from probattn.recipes.text_bounds import bounds_page
 from probattn.recipes.text_cells import read_cells
 from probattn.recipes.text_pages import augmentation_page, comparison_page, sensitivity_page
 from probattn.recipes.text_vae import RECIPE as TEXT
@@ -65,14 +66,6 @@ GENERATED_METRICS = ("ppl", "elbo_ppl", "bleu", "entropy", "aer", "posterior_aer
 LONGER_METRICS = ("ppl", "elbo_ppl", "bleu", "entropy", "posterior_entropy", "exact_entropy", "aer", "posterior_aer")
 LEAST_BLEU = 37.0  # a shorter trial on Multi30k reached 36.3
 GRAPH_NAMES: tuple[Graph, ...] = ("cora", "citeseer", "pubmed")
-BOUND_COLUMNS = (
-    Column("reconstruction", "Rec"),
-    Column("kl", "KL"),
-    Column("elbo_ppl", "elbo_ppl"),
-    Column("counted_ppl", "counted_ppl"),
-    Column("iw_ppl", "iw_ppl"),
-    Column("codes_used", "codes used"),
-)
 sys.path.insert(0, str(ROOT))  # a script finds no other folder than its own
 
 from benchmarks.attention_plots import attention_plots  # noqa: E402
@@ -319,12 +312,18 @@ def text(scale: str) -> str:
     return comparison_page(scale, stored(folder, TEXT.rows), read_cells(folder / "fluency"))
 
 
-def text_bounds() -> str:
-    """Rows that train the summed bound, beside the language model."""
-    results = stored(ROOT / "results" / "text_bounds", TEXT.rows)
-    seeds = len({result.seed for result in results})
-    note = f"Generated sentences, {results[0].facts['updates']} updates of every row, {seeds} seed(s)."
-    return f"{render_markdown(results, BOUND_COLUMNS)}\n{note}\n"
+def text_bounds(folder: Path = ROOT / "results") -> dict[str, str]:
+    """Rows that train the summed bound, beside the language model: generated sentences, and Penn Treebank.
+
+    Args:
+        folder: Of results.
+    """
+    language_model = stored(folder / "text_ptb", ["lstm-lm"])
+    treebank = [*language_model, *stored(folder / "text_bounds_ptb", TEXT.rows)]
+    return {
+        "text_bounds": bounds_page("generated sentences", stored(folder / "text_bounds", TEXT.rows)),
+        "text_bounds_ptb": bounds_page("Penn Treebank", treebank),
+    }
 
 
 def text_studies() -> dict[Path, str]:
@@ -332,7 +331,7 @@ def text_studies() -> dict[Path, str]:
     results = ROOT / "results"
     dynamics = stored(results / "text_ptb", TEXT.rows)
     studies = {
-        "text_sensitivity": sensitivity_page(read_cells(results / "text_sensitivity" / "ptb"), dynamics),
+        "text_sensitivity": sensitivity_page(read_cells(results / "text_sensitivity" / "captions"), dynamics),
         "text_augmentation": augmentation_page(read_cells(results / "text_augmentation" / "captions")),
     }
     plots = {PLOTS / f"{name}.svg": plot for _, made in studies.values() for name, plot in made.items()}
@@ -410,7 +409,7 @@ def main() -> None:
         "nmt_multi30k": multi30k(),
         "recall": recall(),
         "studies": status(ROOT / "results"),
-        "text_bounds": text_bounds(),
+        **text_bounds(),
         **{f"vqa_{scale}": vqa(scale) for scale in ("daquar", "scenes")},
         **{f"text_{scale}": text(scale) for scale in ("ptb", "captions", "yahoo")},
     }

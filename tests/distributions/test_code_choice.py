@@ -92,6 +92,8 @@ def test_wrong_arguments_are_named() -> None:
         CodeChoice(SCORES, CODES[:2])
     with pytest.raises(ValueError, match="must be positive"):
         CodeChoice(SCORES, CODES, relaxation=0.0)
+    with pytest.raises(ValueError, match="one for each choice, got "):
+        CodeChoice(SCORES, CODES, encoded=CODES)
     with pytest.raises(ValueError, match="at most one size"):
         CodeChoice(SCORES, CODES).rsample((2, 3))
     assert CodeChoice(SCORES, CODES).rsample((2,)).shape == (2, 2, 3)

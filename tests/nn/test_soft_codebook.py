@@ -1,15 +1,14 @@
-"""The soft codebook: probabilities by hand, its limit, its start; reading a few states of a sequence."""
+"""The soft codebook: probabilities by hand, its limit, its start; what it is scaled by, in training and testing."""
 
 import math
 
 import pytest
 import torch
-from torch import nn
 
-from probattn.core import Dense, Given, ImportanceWeighted, Mean, Memory, Pathwise
+from probattn.core import Dense, Given, ImportanceWeighted, Mean, Memory, Pathwise, WithoutPrior
 from probattn.core.records import Evaluation
 from probattn.distributions import CodeDelta
-from probattn.nn import AutoregressiveCategorical, Bottleneck, EvenReading, Site, SoftCodebook
+from probattn.nn import AutoregressiveCategorical, Bottleneck, Site, SoftCodebook, Unquantised
 from tests.nn.zoo import CausalSum
 
 SEED = torch.tensor(3)
@@ -113,8 +112,6 @@ def test_wrong_arguments_are_named() -> None:
         SoftCodebook(2, 2, temperature=0.0)
     with pytest.raises(ValueError, match="lie in"):
         SoftCodebook(2, 2, decay=1.0)
-    with pytest.raises(ValueError, match="at least 1"):
-        EvenReading(0, nn.Identity())
     with pytest.raises(ValueError, match="Given.context"):
         SoftCodebook(2, 2)(Given(Memory(keys=VECTORS, values=VECTORS, support=Dense())))
 
@@ -153,14 +150,88 @@ def test_the_kl_reaches_posterior_and_prior() -> None:
     assert book.codes.grad is not None
 
 
-def test_even_reading_takes_the_ends_of_equal_parts() -> None:
-    states = torch.arange(24.0).view(2, 12, 1)
-    mask = torch.arange(12) < torch.tensor([[12], [5]])
-    found, found_mask = EvenReading(4, nn.Identity())(states, mask)
-    assert found[..., 0].tolist() == [[2.0, 5.0, 8.0, 11.0], [13.0, 14.0, 15.0, 16.0]]
-    assert bool(found_mask.all()) and found_mask.shape == (2, 4)
-    short, _ = EvenReading(4, nn.Identity())(states[:, :2], mask[:, :2])
-    assert short[0, :, 0].tolist() == [0.0, 0.0, 1.0, 1.0]
-    junk = torch.cat([states, torch.full((2, 3, 1), 1e4)], dim=1)
-    padded, _ = EvenReading(4, nn.Identity())(junk, torch.cat([mask, torch.zeros(2, 3, dtype=torch.bool)], dim=1))
-    assert torch.equal(found, padded)
+def test_what_was_read_is_taken_as_it_is_compared_with_codes() -> None:
+    book, latent = bottleneck()
+    book.centre.fill_(0.5)
+    found = latent(VECTORS, WithoutPrior(Unquantised()))
+    assert torch.equal(found.value[0], book.scaled(VECTORS)) and not torch.allclose(found.value[0], VECTORS)
+    squared = torch.cdist(found.value, book.codes).square()
+    torch.testing.assert_close(torch.log_softmax(-squared[0], dim=-1), book(given(VECTORS)).log_probs)
+
+
+def test_a_warm_start_is_alike_in_training_and_testing() -> None:
+    """Batches of sentences of one length have means of their own, which training must not take away."""
+    draw = torch.Generator().manual_seed(0)
+    vectors = 3.0 * torch.randn(400, 6, generator=draw) + 2.0
+    cold, warm = SoftCodebook(16, 6), SoftCodebook(16, 6)
+    cold.start_(vectors, seed=SEED)
+    warm.start_(vectors, seed=SEED, is_warm=True)
+    batch = vectors[:32] + torch.arange(6.0)  # another mean than all vectors have
+    for book, is_alike in ((cold, False), (warm, True)):
+        training, testing = (book.train(mode)(given(batch)).log_probs for mode in (True, False))
+        assert torch.equal(training, testing) is is_alike
+        entropy = float(book(given(vectors)).entropy().detach().mean())
+        assert entropy == pytest.approx((0.1 if is_alike else 0.5) * math.log(16), rel=1e-2)
+        before = book.centre.clone()
+        book.update_(batch)
+        assert torch.equal(book.centre, before) is is_alike
+
+
+def test_what_was_settled_before_a_warm_up_stays() -> None:
+    """The decoder learns to read vectors scaled so, and codes come among them."""
+    book = SoftCodebook(4, 6)
+    book.settle_(VECTORS.view(-1, 4).repeat(8, 2)[:, :6])
+    before = book.centre.clone(), book.width.clone()
+    moved = 10.0 + 3.0 * torch.randn(200, 6)
+    scaled = book.scaled(moved)
+    book.start_(moved, seed=SEED, is_warm=True)
+    assert torch.equal(book.centre, before[0]) and torch.equal(book.width, before[1])
+    assert torch.equal(book.scaled(moved), scaled)
+    nearest = torch.cdist(scaled, book.codes.detach()).argmin(dim=-1)
+    assert len(nearest.unique()) == 4  # the codes are among them
+
+
+def test_each_place_of_a_memory_of_a_fixed_size_has_a_centre() -> None:
+    draw = torch.Generator().manual_seed(0)
+    vectors = 0.01 * torch.randn(50, 3, 6, generator=draw)
+    offset = torch.randn(3, 6, generator=draw)
+    mask = torch.ones(50, 3, dtype=torch.bool)
+    mask[7] = False
+    plain, moved = SoftCodebook(4, 6, num_places=3), SoftCodebook(4, 6, num_places=3)
+    junk = torch.where(mask.unsqueeze(-1), vectors + offset, 1e4)
+    torch.testing.assert_close(moved.scaled(junk, mask)[mask], plain.scaled(vectors, mask)[mask], atol=1e-3, rtol=1e-3)
+    for book, shift in ((plain, 0.0), (moved, offset)):
+        book.settle_((vectors + shift).flatten(0, 1))
+        torch.testing.assert_close(book.centre, (vectors + shift).mean(dim=0))
+    found = plain.scaled(vectors)
+    torch.testing.assert_close(moved.scaled(vectors + offset), found, atol=1e-3, rtol=1e-3)
+    one = SoftCodebook(4, 6)
+    one.settle_((vectors + offset).flatten(0, 1))
+    flat = one.scaled(vectors + offset)
+
+    def share(scaled: torch.Tensor) -> float:
+        """Of the variance, what the place does not explain."""
+        return float(scaled.var(dim=0, correction=0).mean() / scaled.flatten(0, 1).var(dim=0, correction=0).mean())
+
+    assert share(found) > 0.95 and share(flat) < 0.01
+    moved.start_((vectors + offset).flatten(0, 1), seed=SEED, is_warm=True)
+    entropy = float(moved(given(vectors + offset)).entropy().detach().mean())
+    assert entropy == pytest.approx(0.1 * math.log(4), rel=1e-2)
+    with pytest.raises(ValueError, match=r"memories of 3 vectors, got \(50, 2, 6\)"):
+        moved.scaled(vectors[:, :2])
+    with pytest.raises(ValueError, match="memories of 3 vectors, got 10 vectors in all"):
+        moved.update_(vectors.flatten(0, 1)[:10])
+    with pytest.raises(ValueError, match=r"SoftCodebook\(num_places\) must be at least 1, got 0"):
+        SoftCodebook(4, 6, num_places=0)
+
+
+def test_one_code_is_no_choice() -> None:
+    book = SoftCodebook(1, 4)
+    book.start_(VECTORS.view(-1, 4), seed=SEED, is_warm=True)
+    assert float(book.temperature.detach()) == 1.0
+    prior = AutoregressiveCategorical(CausalSum(4, 1), book, detaches_value=False)
+    found = Bottleneck(Site("codes", prior=prior, posterior=book, unit="example", feeds_state=True))(
+        VECTORS, Pathwise()
+    )
+    assert torch.equal(found.latents[0].kl, torch.zeros(2, 2))
+    assert torch.equal(found.value[0], book.codes.detach().expand(2, 2, 4))

@@ -1,5 +1,6 @@
 """Studies of text models: cells are trained once, tables and verdicts say what the records say."""
 
+import inspect
 import json
 import math
 from dataclasses import replace
@@ -10,8 +11,8 @@ import pytest
 
 from probattn.recipes import text_augmentation, text_sensitivity
 from probattn.recipes.results import RowResult
-from probattn.recipes.text_augmentation import Study
-from probattn.recipes.text_augmentation_tables import augmentation_table, duels, verdicts
+from probattn.recipes.text_augmentation_study import STUDIES, Study
+from probattn.recipes.text_augmentation_tables import augmentation_table, count_cut, duels, verdicts
 from probattn.recipes.text_cells import find_cell, fingerprint, store_cell
 from probattn.recipes.text_claims import claims, sensitivity_claims
 from probattn.recipes.text_drawing import Law
@@ -19,6 +20,8 @@ from probattn.recipes.text_pages import _dynamics_panels, augmentation_page, com
 from probattn.recipes.text_published import PUBLISHED
 from probattn.recipes.text_report import model_table, scratch_table, with_position_kl
 from probattn.recipes.text_sensitivity import Axis
+from probattn.recipes.text_settings import engine_stages
+from probattn.recipes.text_vae import RECIPE
 from probattn.recipes.text_writer import TextWriter
 
 pytest.importorskip("matplotlib")
@@ -78,28 +81,44 @@ def test_two_processes_share_the_values_and_the_own_one_is_trained_once(
 
 def test_commitment_is_changed_in_the_stage_of_the_codes_alone() -> None:
     for value, start in ((0.05, 0.05), (20.0, 0.1)):
-        stages = json.loads(text_sensitivity.changes("ptb", "beta", value)["stages"])
+        stages = json.loads(text_sensitivity.changes("captions", "beta", value)["stages"])
         assert [stage["name"] for stage in stages] == ["warm-up", "posterior", "prior"]
         assert (stages[1]["commitment"]["start"], stages[1]["commitment"]["end"]) == (start, value)
         assert stages[2]["commitment"]["end"] == 0.0 and stages[2]["trainable"] == ["latent.site.prior.*"]
-    assert text_sensitivity.changes("ptb", "width", 8) == {"network.latent_dim": 8}
+    changed = text_sensitivity.changes("captions", "width", 8)
+    assert (changed["network.latent_dim"], changed["latent.num_codes"]) == (8, 512)
+    assert text_sensitivity.changes("captions", "codes", 128)["latent.num_codes"] == 128
     records = [{"axis": "own", "value": 512, "seed": 0}, {"axis": "beta", "value": 1, "seed": 0}]
     assert [one["value"] for one in text_sensitivity.of_axis(records, "beta")] == [1, 5]
 
 
+def test_sensitivity_has_time_to_learn_to_copy_and_few_validations(tmp_path: Path) -> None:
+    """On any axis the own value is the same cell."""
+    own = [text_sensitivity.changes("captions", name, axis.own) for name, axis in text_sensitivity.AXES.items()]
+    assert own[0] == own[1] == own[2]
+    overrides = {**text_sensitivity.SCALES["captions"], **own[0]}
+    settings, _ = RECIPE.load(RECIPE.configs(text_sensitivity.ROW, "captions"), overrides)
+    stages = engine_stages(settings)
+    assert [stage.updates for stage in stages] == [1200, 1200, 600]
+    assert settings.trainer.validate_every == 3000 and [stage.validate_every for stage in stages] == [None, 600, None]
+    assert inspect.signature(text_sensitivity.main).parameters["scale"].default in text_sensitivity.SCALES
+
+
 def test_sensitivity_refuses_what_it_does_not_know(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="there are the axes"):
-        text_sensitivity.main("ptb", output=tmp_path, axes=["colour"])
+        text_sensitivity.main("captions", output=tmp_path, axes=["colour"])
     with pytest.raises(SystemExit, match="one axis"):
-        text_sensitivity.main("ptb", output=tmp_path, values=[1.0])
+        text_sensitivity.main("captions", output=tmp_path, values=[1.0])
+    with pytest.raises(SystemExit, match=r"the scales \['captions', 'generated'\], got \[\] and 'ptb'"):
+        text_sensitivity.main("ptb", output=tmp_path)
 
 
 def test_augmentation_trains_each_cell_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     network = {"embedding_dim": 8, "hidden_dim": 8, "latent_dim": 4, "attention_dim": 8, "prior_channels": 8}
     tiny = Study(
-        (30,), (0.5, 1.0), 300, 20, updates=4, davam_updates=4, all_updates=4, validate_every=2, network=network
+        (30,), (0.5, 1.0), 300, 20, updates=6, davam_updates=20, all_updates=20, validate_every=2, network=network
     )
-    monkeypatch.setitem(text_augmentation.STUDIES, "generated", tiny)  # type: ignore[arg-type]
+    monkeypatch.setitem(STUDIES, "generated", tiny)
     folders = {"output": tmp_path / "out", "work": tmp_path / "work"}
     laws: list[Law] = []
     samples = TextWriter.samples
@@ -116,7 +135,10 @@ def test_augmentation_trains_each_cell_once(tmp_path: Path, monkeypatch: pytest.
     records = {path.name: json.loads(path.read_text()) for path in folder.glob("*.json")}
     assert len(records) == 1 + 4 * 2
     none, real = records["30-none-0-seed0.json"], records["30-real-1-seed0.json"]
-    assert (none["sentences"], real["sentences"]) == (30, 60) and none["updates"] == real["updates"] == 4
+    assert (none["sentences"], real["sentences"]) == (30, 60) and none["updates"] == real["updates"] == 6
+    assert none["best_update"] == 6 and none["writer"] == real["writer"] == {}
+    writers = [records[f"30-{name}-1-seed0.json"]["writer"]["updates"] for name in ("lstm-small", "davam-small")]
+    assert writers == [6, 20]
     assert records["30-davam-small-0.5-seed0.json"]["examples"] == records["30-davam-small-1-seed0.json"]["examples"]
     assert all(record["test_ppl"] > 1.0 for record in records.values())
     before = {path: path.stat().st_mtime_ns for path in folder.glob("*.json")}
@@ -135,7 +157,7 @@ def test_augmentation_trains_each_cell_once(tmp_path: Path, monkeypatch: pytest.
 
 def cell(generator: str, times: float, seed: int, test: float, valid: float) -> dict[str, Any]:
     about = {"size": 1000, "generator": generator, "times": times, "seed": seed, "new": 0.9}
-    return {**about, "test_ppl": test, "valid_ppl": valid}
+    return {**about, "test_ppl": test, "valid_ppl": valid, "updates": 50 + seed}
 
 
 def test_verdicts_choose_on_validation_and_pair_by_seed() -> None:
@@ -154,6 +176,14 @@ def test_verdicts_choose_on_validation_and_pair_by_seed() -> None:
     assert {row[1]: row[-1] for row in verdicts(few)[1]} == {"two": "no difference seen", "three": "no difference seen"}
     header, lines = augmentation_table(records)
     assert header[3:5] == ["x 1", "x 2"] and lines[0][:5] == ["1,000", "bad", "101.0 ± 1.0", "111.0 ± 1.0", "-"]
+    assert lines[0][-1] == "50 to 52, 50 to 52"
+
+
+def test_cells_whose_updates_were_used_up_are_counted() -> None:
+    for most, cut in ((53, 0), (52, 1), (50, 3)):
+        assert (
+            count_cut([{**cell("none", 0.0, seed, 1.0, 1.0), "study": {"updates": most}} for seed in range(3)]) == cut
+        )
 
 
 def test_verdicts_of_a_table_are_adjusted_for_their_number() -> None:
@@ -177,9 +207,10 @@ def test_generators_with_codes_meet_the_language_model() -> None:
     assert set(rows) == {"davam-small", "davam-all"}
     assert rows["davam-small"][2:4] == ["2", "1"] and rows["davam-small"][-1] == "worse"
     assert rows["davam-small"][4].startswith("+10") and rows["davam-all"][-1] == "better"
-    study = {"updates": 4, "vocabulary_size": 9}
+    study = {"updates": 52, "vocabulary_size": 9}
     whole = [{**record, "study": study, "scale": "captions"} for record in records]
-    assert "times of lstm-small" in augmentation_page(whole)[0]
+    page = augmentation_page(whole)[0]
+    assert "times of lstm-small" in page and "or for 52 updates (6 of 18 cells)" in page
     without = [record for record in whole if record["generator"] != "lstm-small"]
     assert duels(without)[1] == [] and "times of lstm-small" not in augmentation_page(without)[0]
 

@@ -47,3 +47,16 @@ def test_text_generation_has_a_page_for_each_corpus_and_for_the_sweep(script: Mo
     full = {path.name: page for path, page in script.generation(tmp_path).items()}
     assert full.keys() == names | {"generation_question_generation.svg", "generation_gamma.svg"}
     assert "assets/generation_gamma.svg" in full["generation_gamma.md"]
+
+
+def test_bounds_have_a_page_for_each_text(script: ModuleType, tmp_path: Path) -> None:
+    empty = script.text_bounds(tmp_path)
+    assert empty.keys() == {"text_bounds", "text_bounds_ptb"}
+    assert all(page.startswith("No results of davam-short-joint") for page in empty.values())
+    for place, row in (("text_ptb", "lstm-lm"), ("text_bounds_ptb", "davam-short-joint")):
+        result = {"row": row, "source": "", "seed": 0, "facts": {"updates": 9}, "metrics": {"counted_ppl": 7.25}}
+        (tmp_path / place).mkdir()
+        (tmp_path / place / f"{row}-seed0.json").write_text(json.dumps({"fingerprint": "x", "result": result}))
+    full = script.text_bounds(tmp_path)
+    assert full["text_bounds"] == empty["text_bounds"]
+    assert "| lstm-lm" in full["text_bounds_ptb"] and "waits for davam-short-control" in full["text_bounds_ptb"]

@@ -22,22 +22,36 @@ class CodeChoice(VectorDistribution):
         codes: (C, D) the codebook.
         relaxation: Temperature of the relaxation that gradients are taken from; it does not change the samples.
         mask: (*unit) bool, False for padded units, which cost nothing.
+        encoded: (*unit, D) what the scores were made from, among the codes; None where there is no such thing.
     """
 
     has_rsample = True
     raw_variable = "one-hot"
 
-    def __init__(self, scores: Tensor, codes: Tensor, *, relaxation: float = 1.0, mask: Tensor | None = None):
+    def __init__(
+        self,
+        scores: Tensor,
+        codes: Tensor,
+        *,
+        relaxation: float = 1.0,
+        mask: Tensor | None = None,
+        encoded: Tensor | None = None,
+    ):
         if relaxation <= 0.0:
             raise ValueError(f"CodeChoice(relaxation) must be positive, got {relaxation}")
         if codes.dim() != 2 or scores.shape[-1] != len(codes):
             raise ValueError(
                 f"expected one score for each code, got scores {tuple(scores.shape)} and codes {tuple(codes.shape)}"
             )
+        if encoded is not None and encoded.shape != (*scores.shape[:-1], codes.shape[-1]):
+            raise ValueError(
+                f"expected encoded vectors {(*scores.shape[:-1], codes.shape[-1])}, one for each choice, got "
+                f"{tuple(encoded.shape)}"
+            )
         self.log_probs = torch.log_softmax(at_least_float32(scores), dim=-1)
         """(*unit, C) normalised log-probabilities."""
         self.codes = at_least_float32(codes)
-        self.relaxation, self.mask = relaxation, mask
+        self.relaxation, self.mask, self.encoded = relaxation, mask, encoded
         super().__init__(scores.shape[:-1], self.codes.shape[-1:], validate_args=False)
 
     @property

@@ -82,19 +82,32 @@ class ConvertedMultiheadAttention(MultiheadAttention):
         return super().forward_with_latents(*args, **kwargs)
 
     def _weigh(
-        self, query: Tensor, key: Tensor, value: Tensor, *, mask: Tensor | None, **options: Any
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        mask: Tensor | None,
+        query_mask: Tensor | None,
+        need_weights: bool,
+        prior: Conditional | None,
     ) -> AttentionResult:
         """Attention of all heads (B, H, ·, D), of which some draw; KL and receipt are theirs, (B, h, T)."""
+        options: dict[str, Any] = {"query_mask": query_mask, "need_weights": need_weights, "prior": prior}
         if self.heads is None:
             return super()._weigh(query, key, value, mask=mask, **options)
         chosen = list(self.heads)
         others = [head for head in range(self.num_heads) if head not in self.heads]
-        drawn = super()._weigh(*(x[:, chosen] for x in (query, key, value)), mask=_of_heads(mask, chosen), **options)
+        drawn = super()._weigh(
+            query[:, chosen], key[:, chosen], value[:, chosen], mask=_of_heads(mask, chosen), **options
+        )
         plain = scaled_dot_product_attention(
-            *(x[:, others] for x in (query, key, value)),
+            query[:, others],
+            key[:, others],
+            value[:, others],
             attn_mask=_of_heads(mask, others),
             dropout_p=self.dropout if self.training else 0.0,
-            need_weights=options["need_weights"],
+            need_weights=need_weights,
         )
         order = torch.tensor(chosen + others, device=query.device).argsort()
         context = torch.cat([drawn.context, plain.context.to(drawn.context.dtype)], dim=1)[:, order]

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from probattn.core import Dense, Estimator, Evaluation, Latent
 from probattn.models.recurrence import DecoderState, words_log_lik
-from probattn.nn import Bottleneck, EvenReading, Score, fold_particles
+from probattn.nn import Bottleneck, EvenReading, LastReading, PooledReading, Score, fold_particles
 
 __all__ = ["Attended", "MemoryVae", "ReadText", "SentenceVae"]
 
@@ -178,7 +178,7 @@ class MemoryVae(nn.Module):
         embedding: (V, E).
         encoder: LSTM with inputs E, batch first, one direction.
         project: From its states (B, S, H) to what the posterior reads: a linear layer before a codebook, else identity;
-            an `EvenReading` for a memory of fewer latents than words.
+            an `EvenReading`, `LastReading` or `PooledReading` for a memory of fewer latents than words.
         latent: The site, unit "example", one vector per position.
         values: From latents (Z) to what is attended to (A).
         score: Of decoder states (H) against it.
@@ -220,7 +220,7 @@ class MemoryVae(nn.Module):
     def encode(self, words: Tensor, mask: Tensor, estimators: Mapping[str, Estimator]) -> ReadText:
         """Read sentences (B, S) with mask (B, S), and draw their memories."""
         states = self.encoder(self.embedding(words))[0]  # padding is behind, and one direction
-        if isinstance(self.project, EvenReading):
+        if isinstance(self.project, EvenReading | LastReading | PooledReading):
             encoding, mask = self.project(states, mask)
         else:
             encoding = self.project(states)

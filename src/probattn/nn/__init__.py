@@ -19,12 +19,13 @@ from probattn.nn.encoders import BiLSTM, SequenceEncoder
 from probattn.nn.functional import AttentionResult, scaled_dot_product_attention
 from probattn.nn.gaussian_conditionals import FromContext, GaussianHead, MeanMemory, StandardNormal
 from probattn.nn.multihead import MultiheadAttention
+from probattn.nn.reading import EvenReading, LastReading, PooledReading
 from probattn.nn.recording import LatentRecord, record_latents
 from probattn.nn.sampling import sampling, set_sampling
 from probattn.nn.scores import Additive, Bilinear, Dot, GraphAdditive, Placed, Score
 from probattn.nn.sharing import shared_prefix
 from probattn.nn.site import Replay, Site, divergence
-from probattn.nn.soft_codebook import EvenReading, SoftCodebook
+from probattn.nn.soft_codebook import SoftCodebook
 from probattn.nn.sparse_rows import SparseRows
 
 __all__ = [
@@ -52,11 +53,13 @@ __all__ = [
     "Incremental",
     "InferenceNetwork",
     "KeyPrior",
+    "LastReading",
     "LatentRecord",
     "LayerNormLSTMCell",
     "MeanMemory",
     "MultiheadAttention",
     "Placed",
+    "PooledReading",
     "Replay",
     "Score",
     "SequenceEncoder",

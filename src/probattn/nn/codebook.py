@@ -27,7 +27,8 @@ class Unquantised(Estimator):
     """One particle: what the encoder gave, before a code takes its place; with it an autoencoder is warmed up.
 
     Codes follow the encoder, and the encoder learns through codes. From the start of training neither knows what is
-    worth a code; an encoder that was trained without them does, and `Codebook.start_` then finds its clusters.
+    worth a code; an encoder that was trained without them does, and `start_` of the codebook then finds its clusters.
+    What a `SoftCodebook` read is taken as it is compared with the codes, that is, scaled.
     """
 
     def __call__(self, posterior: LatentDistribution, prior: LatentDistribution | None, seed: Tensor) -> Draw:
@@ -35,7 +36,8 @@ class Unquantised(Estimator):
         encoded: Tensor | None = getattr(posterior, "encoded", None)
         if encoded is None:
             raise TypeError(
-                f"Unquantised needs a point mass on a code, e.g. of a Codebook, got {type(posterior).__name__}"
+                "Unquantised needs a posterior over codes that has what the encoder gave, e.g. of a Codebook or a "
+                f"SoftCodebook, got {type(posterior).__name__}"
             )
         return Draw(
             value=encoded.unsqueeze(0), index=None, log_weight=encoded.detach().new_zeros(1, *encoded.shape[:-1])

@@ -125,8 +125,17 @@ STUDIES = (
     Study(
         "text_bounds",
         "text_vae",
-        [("lstm-lm davam-128 davam-stochastic davam-joint davam-short davam-short-joint", 1)],
+        [
+            ("lstm-lm davam-short-joint davam-short-control davam-short-constant", 3),
+            ("davam-128 davam-stochastic davam-joint davam-short", 3),
+        ],
         overrides={"updates": 800},
+    ),
+    Study(  # beside lstm-lm of text_ptb
+        "text_bounds_ptb",
+        "text_vae",
+        [("davam-short-joint davam-short-control davam-short-constant", 1)],
+        scale="ptb",
     ),
     *(
         Study(

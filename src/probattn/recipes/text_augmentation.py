@@ -5,82 +5,38 @@
 
 A language model is trained on a small corpus, alone or with 0.5 to 4 times as many generated sentences, and judged by
 its perplexity on held-out captions. Generators: `davam-small` and `lstm-small` saw only the small corpus; `davam-all`
-saw all captions, the small corpus and some 46,000 others, which therefore leak into what it writes; `real` is no
-generator but further captions, the most that augmentation could give. The judged model has the same number of updates
-whatever it is trained on; it and the generators have the weights of their best validation. The words are the most
-frequent ones of all captions, the same in every cell, so that perplexities can be compared. A cell is a JSON file in
-OUTPUT/<scale>; what is there is not trained again, and what was stopped goes on.
+saw all 27,262 captions of Multi30k, the small corpus and the others, which therefore leak into what it writes; `real`
+is no generator but further captions, the most that augmentation could give. The judged model is trained until its
+validation no longer improves, in the same way whatever it is trained on (`text_augmentation_study`). The words are the
+most frequent ones of all captions, the same in every cell, so that perplexities can be compared. A cell is a JSON file
+in OUTPUT/<scale>; what is there is not trained again, and what was stopped goes on.
 """
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from jsonargparse import auto_cli
 
 from probattn.data.text import EncodedSentences
 from probattn.metrics import exact_ppl
+from probattn.recipes.later_settings import without_added
 from probattn.recipes.recipe import Run
 from probattn.recipes.report import as_markdown
 from probattn.recipes.storage import write_atomically
+from probattn.recipes.text_augmentation_study import GENERATORS, JUDGED, ROWS, STUDIES, Generator, Study
 from probattn.recipes.text_augmentation_tables import augmentation_table
 from probattn.recipes.text_cells import find_cell, fingerprint, read_cells, run_cells, store_cell, train_on
 from probattn.recipes.text_data import TextCorpus, load_corpus
 from probattn.recipes.text_drawing import Law
 from probattn.recipes.text_eval import tally
 from probattn.recipes.text_vae import RECIPE
+from probattn.training import TrainResult
 
-__all__ = ["GENERATORS", "STUDIES", "Study", "main"]
-
-Generator = Literal["davam-small", "davam-all", "lstm-small", "real"]
-GENERATORS: tuple[Generator, ...] = ("davam-small", "davam-all", "lstm-small", "real")
-_ROWS = {"davam-small": "davam-128", "davam-all": "davam-128", "lstm-small": "lstm-lm"}
-
-
-@dataclass(frozen=True)
-class Study:
-    """Sizes of the study at a scale."""
-
-    sizes: Sequence[int] = (1000, 2000, 4000)
-    """Sentences of the small corpora, the first ones of the training text."""
-    times: Sequence[float] = (0.5, 1.0, 2.0, 4.0)
-    """Generated sentences for each sentence."""
-    vocabulary_size: int = 4000
-    """Most frequent words of all training text."""
-    test_size: int = 1000
-    """Sentences each for validation and test."""
-    updates: int = 1200
-    """Of the judged language model, and of a generator of the same kind."""
-    davam_updates: int = 2000
-    """Of a generator with codes that sees the small corpus, both stages."""
-    all_updates: int = 4000
-    """Of a generator with codes that sees all text."""
-    all_size: int | None = None
-    """How many sentences that is, the first ones; None: the whole training text."""
-    word_temperature: float = 1.0
-    """Of generated words given the latents: 1 for samples of the generator, 0 for the most probable words."""
-    validate_every: int = 100
-    """Updates between validations, which choose the weights."""
-    network: Mapping[str, Any] = field(default_factory=dict)
-    """Sizes that differ from the scale's."""
-
-
-STUDIES: Mapping[str, Study] = {
-    "captions": Study(all_size=27_262),  # Multi30k's, as the small corpora and the test captions are
-    "generated": Study(
-        sizes=(60,),
-        times=(0.5, 1.0),
-        vocabulary_size=500,
-        test_size=40,
-        updates=20,
-        davam_updates=20,
-        all_updates=20,
-        validate_every=5,
-        network={"embedding_dim": 12, "hidden_dim": 16, "latent_dim": 4, "attention_dim": 8, "prior_channels": 8},
-    ),
-}
+__all__ = ["Bench", "main"]
 
 
 def main(
@@ -115,7 +71,7 @@ def main(
         bench = Bench(scale, study, work=work / scale, seed=seed)
         missing = [cell for cell in cells if find_cell(*bench.place(*cell, output / scale)) is None]
         # generators first, each once: several cells share it; in this order the longest come first
-        trained = sorted({(one, 0 if one == "davam-all" else size) for size, one, _ in missing if one in _ROWS})
+        trained = sorted({(one, 0 if one == "davam-all" else size) for size, one, _ in missing if one in ROWS})
         for jobs in ([(size, one, None) for one, size in trained], missing):
             run_cells(_work, [(scale, work / scale, output / scale, seed, *job) for job in jobs], workers=workers)
     print(as_markdown(*augmentation_table(read_cells(output / scale))))
@@ -134,7 +90,7 @@ class Bench:
     def whole(self) -> TextCorpus:
         """All text, with the words that every cell uses."""
         own = {"corpus.vocabulary_size": self.study.vocabulary_size, "corpus.test_size": self.study.test_size}
-        settings, _ = RECIPE.load(RECIPE.configs("lstm-lm", self.scale), own)
+        settings, _ = RECIPE.load(RECIPE.configs(JUDGED, self.scale), own)
         return load_corpus(settings.corpus)
 
     def place(self, size: int, generator: Generator | None, times: float, folder: Path) -> tuple[Path, str]:
@@ -148,8 +104,7 @@ class Bench:
         path, mark = self.place(size, generator, times, folder)
         added = self._added(size, generator, round(times * size)) if generator is not None else ()
         corpus = self._corpus((*self.whole.texts["train"][:size], *added))
-        run = self._run("lstm-lm", self.work / f"{path.stem}-{mark[:8]}", self.study.updates)
-        writer, result = train_on(corpus, run)
+        writer, result = train_on(corpus, self._run(JUDGED, self.work / f"{path.stem}-{mark[:8]}"))
         found = tally(writer.model, corpus.encoded["test"])
         record = {
             "size": size,
@@ -159,11 +114,9 @@ class Bench:
             "scale": self.scale,
             "study": asdict(self.study),
             "test_ppl": exact_ppl(found.log_lik, found.tokens),
-            "valid_ppl": result.best_value,
             "sentences": len(corpus.texts["train"]),
-            "updates": result.updates,
-            "epochs": result.epochs,
-            "seconds": result.train_seconds,
+            **_effort(result),
+            "writer": self._writer(size, generator),
             "new": _share_new(added, self.whole.texts["train"][:size]),
             "leaked": _share_new(added, (*self.whole.texts["valid"], *self.whole.texts["test"]), is_inside=True),
             "examples": list(added[:5]),
@@ -179,24 +132,35 @@ class Bench:
 
     def generated(self, size: int, generator: Generator) -> tuple[str, ...]:
         """All sentences of a generator, which is trained unless they are there; `davam-all` has no size."""
-        most = round(max(self.study.times) * max(self.study.sizes if generator == "davam-all" else (size,)))
-        name = f"{generator}-{'all' if generator == 'davam-all' else size}-seed{self.seed}"
-        mark = fingerprint(asdict(self.study), self.whole.digest, *self._plain(generator))[:8]
-        path = self.work / f"{name}-{mark}.txt"
+        is_all = generator == "davam-all"
+        most = round(max(self.study.times) * max(self.study.sizes if is_all else (size,)))
+        path = self._texts(size, generator)
         if not path.exists():
-            seen = self.whole.texts["train"][: self.study.all_size if generator == "davam-all" else size]
-            updates = {"davam-small": self.study.davam_updates, "davam-all": self.study.all_updates}.get(
-                generator, self.study.updates
-            )
-            writer, _ = train_on(self._corpus(seen), self._run(_ROWS[generator], path.with_suffix(""), updates))
+            seen = self.whole.texts["train"][: self.study.all_size if is_all else size]
+            run = self._run(ROWS[generator], path.with_suffix(""), sees_all=is_all)
+            writer, result = train_on(self._corpus(seen), run)
             # without the unknown word, every further generated sentence would make the judged model expect it less
             law = Law(word_temperature=self.study.word_temperature, has_unknown=True)
             texts = [one.text for block in writer.samples(most, law, seed=self.seed) for one in block]
+            write_atomically(path.with_suffix(".json"), json.dumps(_effort(result)) + "\n")
             write_atomically(path, "\n".join(texts) + "\n")
         lines = path.read_text(encoding="utf-8").split("\n")[:-1]
         if len(lines) != most:
             raise ValueError(f"{path} has {len(lines)} lines where {most} were generated; remove it, and run again")
         return tuple(lines)
+
+    def _texts(self, size: int, generator: Generator) -> Path:
+        """The file of a generator's sentences; beside it is one that says how it was trained."""
+        name = f"{generator}-{'all' if generator == 'davam-all' else size}-seed{self.seed}"
+        mark = fingerprint(asdict(self.study), self.whole.digest, *self._plain(generator))[:8]
+        return self.work / f"{name}-{mark}.txt"
+
+    def _writer(self, size: int, generator: Generator | None) -> dict[str, Any]:
+        """How a generator was trained; nothing where none was."""
+        if generator is None or generator not in ROWS:
+            return {}
+        found: dict[str, Any] = json.loads(self._texts(size, generator).with_suffix(".json").read_bytes())
+        return found
 
     def _corpus(self, train: Sequence[str]) -> TextCorpus:
         """The same words and held-out text with other training text."""
@@ -207,25 +171,27 @@ class Bench:
             encoded={**self.whole.encoded, "train": encoded},
         )
 
-    def _run(self, row: str, folder: Path, updates: int) -> Run:
-        overrides: dict[str, Any] = {
-            "updates": updates,
-            "trainer.select_by": "elbo_ppl",  # of the last stage, which trains the prior where there are codes
-            "trainer.validate_every": self.study.validate_every,
-            "trainer.warmup_updates": updates // 20,
-            "trainer.kl_gradient_every": 0,
-            "trainer.tensorboard": "false",
-            "fills_batches": "true",  # else more text would mean many more sentences in the same updates
-            "seed": self.seed,
-            **{f"network.{name}": value for name, value in self.study.network.items()},
-        }
+    def _run(self, row: str, folder: Path, *, sees_all: bool = False) -> Run:
+        overrides = {**self.study.overrides(row, self.scale, sees_all=sees_all), "seed": self.seed}
         settings, plain = RECIPE.load(RECIPE.configs(row, self.scale), overrides)
         return Run(settings, plain, folder, show_progress=False)
 
     def _plain(self, generator: Generator | None) -> list[Mapping[str, Any]]:
         """Settings that a cell depends on."""
-        rows = ["lstm-lm", *([_ROWS[generator]] if generator in _ROWS else [])]
-        return [self._run(row, Path(), self.study.updates).plain for row in rows]
+        rows = [JUDGED, *([ROWS[generator]] if generator is not None and generator in ROWS else [])]
+        runs = [self._run(row, Path(), sees_all=generator == "davam-all") for row in rows]
+        return [without_added(run.settings, dict(run.plain)) for run in runs]
+
+
+def _effort(result: TrainResult) -> dict[str, Any]:
+    """How long a model was trained, when it was at its best and how good it was then."""
+    return {
+        "valid_ppl": result.best_value,
+        "updates": result.updates,
+        "best_update": int(result.best.name.removeprefix("update-")),
+        "epochs": result.epochs,
+        "seconds": result.train_seconds,
+    }
 
 
 def _share_new(texts: Sequence[str], known: Sequence[str], *, is_inside: bool = False) -> float:

@@ -8,7 +8,7 @@ from typing import Any
 from probattn.recipes.paired import LEVEL, difference_of, holm
 from probattn.viz.panel_plots import Panel, panel_plot
 
-__all__ = ["augmentation_plot", "augmentation_table", "duels", "verdicts"]
+__all__ = ["augmentation_plot", "augmentation_table", "count_cut", "duels", "verdicts"]
 
 Record = Mapping[str, Any]
 Table = tuple[list[str], list[list[str]]]
@@ -18,18 +18,28 @@ RIVAL = "lstm-small"
 
 
 def augmentation_table(records: Sequence[Record]) -> Table:
-    """Test perplexity by corpus and generator, a column for each number of times; mean and deviation over seeds."""
+    """Test perplexity by corpus and generator, a column for each number of times; mean and deviation over seeds.
+
+    Updates are those of the judged model: alone, and the fewest and the most with added text.
+    """
     times = sorted({record["times"] for record in records if record["generator"] != NONE})
-    header = ["corpus", "generator", "alone", *(f"x {value:g}" for value in times), "new sentences"]
+    header = ["corpus", "generator", "alone", *(f"x {value:g}" for value in times), "new sentences", "updates"]
     rows = []
     for size in _sizes(records):
         for generator in _generators(records):
             cells = [_cell(_values(records, size, generator, value)) for value in times]
-            new = [one["new"] for one in records if one["size"] == size and one["generator"] == generator]
-            if new:
-                share = f"{statistics.fmean(new):.0%}"
-                rows.append([f"{size:,}", generator, _cell(_values(records, size, NONE, 0.0)), *cells, share])
+            own = [one for one in records if one["size"] == size and one["generator"] == generator]
+            if own:
+                alone = [one for one in records if one["size"] == size and one["generator"] == NONE]
+                share = f"{statistics.fmean(one['new'] for one in own):.0%}"
+                updates = ", ".join(_range([one["updates"] for one in some]) for some in (alone, own) if some)
+                rows.append([f"{size:,}", generator, _cell(_values(records, size, NONE, 0.0)), *cells, share, updates])
     return header, rows
+
+
+def count_cut(records: Sequence[Record]) -> int:
+    """How many judged models were stopped by the number of updates, before validation said that they were done."""
+    return sum(record["updates"] >= record["study"]["updates"] for record in records)
 
 
 def verdicts(records: Sequence[Record]) -> Table:
@@ -127,6 +137,11 @@ def _values(records: Sequence[Record], size: int, generator: str, times: float) 
         for one in records
         if one["size"] == size and one["generator"] == generator and one["times"] == times
     ]
+
+
+def _range(counts: Sequence[int]) -> str:
+    low, high = min(counts), max(counts)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 def _sizes(records: Sequence[Record]) -> list[int]:

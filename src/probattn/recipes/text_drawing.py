@@ -10,7 +10,7 @@ from torch import Tensor
 from probattn.core import fold_seed
 from probattn.core.noise import normal
 from probattn.models import ReadText
-from probattn.nn import AutoregressiveCategorical, AutoregressiveGaussian
+from probattn.nn import AutoregressiveCategorical, AutoregressiveGaussian, Codebook, SoftCodebook
 from probattn.recipes.text_network import TextModel
 from probattn.recipes.text_settings import LatentSettings, TextSettings
 
@@ -20,16 +20,27 @@ WORDS = 2**31 - 2
 """The tag of the noise of words, for the same reason."""
 
 
-def check_numbers(*, count: int, length: int, min_words: int, seed: int) -> None:
+def check_numbers(*, count: int, length: int | None, longest: int, min_words: int, seed: int) -> None:
     """Refuse what torch would refuse with a riddle.
+
+    Args:
+        count: Sentences.
+        length: Of each; None for those of training,
+        longest: which have at most so many words.
+        min_words: Of each at least.
+        seed: Of the draws.
 
     Raises:
         ValueError: If one is not whole, or out of its range.
     """
-    wanted = (("count", count, 1), ("length", length, 1), ("min_words", min_words, 1), ("seed", seed, -(2**63)))
+    most = longest if length is None else length
+    wanted = (("count", count, 1), ("length", most, 1), ("min_words", min_words, 1), ("seed", seed, -(2**63)))
     for name, value, least in wanted:
         if not isinstance(value, Integral) or isinstance(value, bool) or not least <= value < 2**63:
             raise ValueError(f"{name} must be a whole number from {least} to 2**63 - 1, got {value!r}")
+    if min_words > most:
+        whose = f"a length of {length}" if length is not None else f"the {longest} of training"
+        raise ValueError(f"min_words = {min_words} is more than {whose}; give a length of at least {min_words}")
 
 
 @dataclass(frozen=True)
@@ -144,3 +155,20 @@ def stretched(value: Tensor, length: int) -> Tensor:
     """(length, Z): positions taken evenly from (S, Z)."""
     places = torch.linspace(0, len(value) - 1, length, device=value.device).round().long()
     return value[places]
+
+
+def between(model: TextModel, first: Tensor, second: Tensor, share: float) -> ReadText:
+    """Latents of a sentence on the way from one to another; codes are replaced by the nearest ones.
+
+    Args:
+        model: The network.
+        first: (S, Z) latents of one sentence,
+        second: (S', Z) and of the other.
+        share: Of the other, from 0 to 1.
+    """
+    length = round((1.0 - share) * len(first) + share * len(second))
+    mixed = (1.0 - share) * stretched(first, length) + share * stretched(second, length)
+    book = None if model.latent is None else model.latent.site.posterior
+    if isinstance(book, Codebook | SoftCodebook):
+        mixed = book.codes[torch.cdist(mixed, book.codes).argmin(dim=-1)]
+    return ReadText.drawn(mixed.unsqueeze(0))

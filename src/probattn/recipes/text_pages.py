@@ -8,7 +8,7 @@ from typing import Any
 
 from probattn.recipes.report import as_markdown
 from probattn.recipes.results import RowResult
-from probattn.recipes.text_augmentation_tables import augmentation_plot, augmentation_table, duels, verdicts
+from probattn.recipes.text_augmentation_tables import augmentation_plot, augmentation_table, count_cut, duels, verdicts
 from probattn.recipes.text_claims import claims, sensitivity_claims
 from probattn.recipes.text_fluency import fluency_table
 from probattn.recipes.text_published import SMALLER, SUMMED
@@ -129,9 +129,11 @@ def augmentation_page(records: Sequence[Record]) -> Page:
         return "No results of the augmentation study yet.\n", {}
     study, seeds = records[0]["study"], sorted({record["seed"] for record in records})
     note = (
-        f"Test perplexity of an LSTM language model, {study['updates']} updates whatever it is trained on, weights of "
-        f"the best validation; {study['vocabulary_size']:,} words, the same everywhere; seeds {seeds}, mean and "
-        "deviation. `davam-all` saw all captions, so it leaks; `real` are further captions. Made by `python -m "
+        "Test perplexity of an LSTM language model, trained until validation no longer improves, or for "
+        f"{study['updates']:,} updates ({count_cut(records)} of {len(records)} cells), with the weights of the best "
+        "validation. Updates: alone, then the fewest and the most with added text. "
+        f"{study['vocabulary_size']:,} words, the same everywhere; seeds {seeds}, mean and deviation. "
+        "`davam-all` saw all captions, so it leaks; `real` are further captions. Made by `python -m "
         f"probattn.recipes.text_augmentation --scale {records[0]['scale']} --seeds '{seeds}'`."
     )
     parts = [

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from probattn.core import Constant, Cyclical, Elbo, Estimator, FreeBits, Linear, Mean, Pathwise, Schedule
+from probattn.core import Constant, Elbo, Estimator, FreeBits, Mean, Pathwise, Schedule
 from probattn.nn import Unquantised
 from probattn.recipes.later_settings import added
 from probattn.recipes.text_data import CorpusSettings
+from probattn.recipes.text_stages import StageSettings, Weight
 from probattn.training import Aggressive, EveryBatch, Stage, TrainerSettings, UpdateRule
 
 SITE = "latent"
@@ -53,12 +54,19 @@ class LatentSettings:
     """Codes with a smaller average count per batch are put onto encoded vectors; 0 for never."""
     has_places: bool = False
     """Whether the attention to a memory also sees at which place a latent stands; not in the released code."""
+    reading: Literal["even", "last", "pooled"] = added("even")
+    """What so many latents per sentence are read from: states at the ends of equal parts, the last one, or all of them."""
 
     def __post_init__(self) -> None:
         if self.posterior != "gaussian" and self.prior == "normal":
             raise ValueError("codes need a prior over codes: latent.prior=autoregressive")
         if self.has_places and self.scope == "sentence":
             raise ValueError("latent.has_places is about the places of a memory; one latent per sentence has none")
+        if self.reading != "even" and not isinstance(self.scope, int):
+            raise ValueError(
+                f"latent.reading={self.reading} goes with a number of latents per sentence, got "
+                f"latent.scope={self.scope}"
+            )
         if isinstance(self.scope, int) and self.scope < 1:
             raise ValueError(f"latent.scope must be 'sentence', 'memory' or a number of at least 1, got {self.scope}")
 
@@ -66,64 +74,6 @@ class LatentSettings:
     def positions(self) -> int | None:
         """Latents of every sentence; None where their number is that of its words."""
         return 1 if self.scope == "sentence" else self.scope if isinstance(self.scope, int) else None
-
-
-@dataclass(frozen=True)
-class Weight:
-    """A weight over a stage, in shares of its length."""
-
-    end: float = 1.0
-    """Where it ends."""
-    start: float | None = None
-    """Where it starts; null: constant."""
-    rise: float = 1.0
-    """Share of the stage, or of a cycle, over which it rises linearly."""
-    cycles: int = 1
-    """How often it starts anew."""
-
-    def schedule(self, updates: int) -> Schedule:
-        """The weight as a function of the update, for a stage of so many."""
-        if self.start is None:
-            return Constant(self.end)
-        period = max(1, updates // self.cycles)
-        ramp = max(1, round(self.rise * period))
-        if self.cycles == 1:
-            return Linear(self.start, self.end, steps=ramp)
-        return Cyclical(period, ramp=min(ramp, period), start=self.start, end=self.end)
-
-
-@dataclass(frozen=True)
-class StageSettings:
-    """One stretch of training."""
-
-    name: str
-    """In logs."""
-    share: float = 1.0
-    """Of the updates."""
-    kl: Weight = field(default_factory=Weight)
-    """Weight of the KL."""
-    commitment: Weight = field(default_factory=Weight)
-    """Weight of the commitment penalty, for codes."""
-    free_nats: float | None = None
-    """Nats of a sentence's KL that are free, divided evenly over the latent's features or codes; null for none."""
-    trainable: Sequence[str] = ("*",)
-    """Patterns of the parameters that are trained."""
-    resets: Sequence[str] = ()
-    """Patterns of the modules whose weights are drawn anew before the stage (pretraining: the decoder)."""
-    is_aggressive: bool = False
-    """Bursts of encoder steps (He et al. 2019)."""
-    max_burst: int = added(100)
-    """Steps of a burst at most."""
-    burst_window: int = added(15)
-    """Steps over which the loss of a burst is averaged; it ends when that rises."""
-    num_validations: int | None = added(None)
-    """How often the stage is validated, evenly; null: as the trainer says."""
-    is_noisy: bool = True
-    """False: the latent is at its mean (an autoencoder)."""
-    is_quantised: bool = added(True)
-    """False: the latent is what the encoder gave, before codes take its place (an autoencoder that warms codes up)."""
-    decays: bool = added(True)
-    """False: the learning rate stays at its peak in this stage."""
 
 
 @dataclass(frozen=True)
@@ -177,11 +127,14 @@ class TextSettings:
         total = sum(stage.share for stage in self.stages)
         if abs(total - 1.0) > 1e-6 or not self.stages:
             raise ValueError(f"the shares of the stages must add up to 1, got {total:g}")
-        has_codes = self.latent is not None and self.latent.posterior == "codes"
+        has_codes = self.latent is not None and self.latent.posterior != "gaussian"
         if not has_codes and not all(stage.is_quantised for stage in self.stages):
-            raise ValueError("a stage with is_quantised=false goes with latent.posterior=codes")
+            raise ValueError("a stage with is_quantised=false goes with latent.posterior=codes or stochastic-codes")
         if not self.stages[-1].is_quantised:
             raise ValueError("the last stage must use the codes: is_quantised=false is for stages before")
+        for stage in self.stages:
+            if not stage.is_quantised and stage.kl != Weight(end=0.0):
+                raise ValueError(f"stage {stage.name!r} has no codes yet, so no KL: write kl: {{end: 0.0}}")
 
     def stage_updates(self) -> list[int]:
         """Updates of every stage; the last one has what the division leaves."""
@@ -219,6 +172,7 @@ def engine_stages(settings: TextSettings) -> list[Stage]:
                 weights=weights,
                 update_rule=rule,
                 decays=stage.decays,
+                hand_over=stage.hand_over,
                 validate_every=None if stage.num_validations is None else max(1, updates // stage.num_validations),
             )
         )

@@ -26,6 +26,8 @@ from probattn.training.stage import matches
 
 START_VECTORS = 20
 """Vectors for each code that k-means starts from."""
+SETTLE_VECTORS = 2000
+"""Vectors that constant centres and widths are measured on, whatever the number of codes."""
 WATCHED = 1000
 """Validation sentences that active units and mutual information are measured on."""
 
@@ -59,10 +61,14 @@ class TextTask:
 
     @property
     def codebook(self) -> Codebook | None:
-        """The posterior, where it is one."""
-        latent = self.model.latent
-        posterior = None if latent is None else latent.site.posterior
-        return posterior if isinstance(posterior, Codebook) else None
+        """The posterior, where it takes the nearest code."""
+        return self.any_codebook if isinstance(self.any_codebook, Codebook) else None
+
+    @property
+    def any_codebook(self) -> Codebook | SoftCodebook | None:
+        """The posterior, where it has codes."""
+        posterior = None if self.model.latent is None else self.model.latent.site.posterior
+        return posterior if isinstance(posterior, Codebook | SoftCodebook) else None
 
     @cached_property
     def buckets(self) -> TokenBuckets:
@@ -116,8 +122,8 @@ class TextTask:
 
     def after_update(self, batch: Tensor, output: StepOutput) -> None:
         """Move the codebook, in stages that train the encoder it follows."""
-        book = None if self.model.latent is None else self.model.latent.site.posterior
-        if not isinstance(book, Codebook | SoftCodebook):
+        book = self.any_codebook
+        if book is None:
             return
         read, stage, update = cast(tuple[ReadText, str, int], output.carry)
         if read.encoding is None:
@@ -135,7 +141,7 @@ class TextTask:
 
     def validate(self) -> Mapping[str, float]:
         """Reconstruction, KL and perplexities on the validation split; what the latent carries."""
-        text, book = self.corpus.encoded["valid"], self.codebook
+        text, book = self.corpus.encoded["valid"], self.any_codebook
         is_warming_up = book is not None and not bool(book.is_started)
         found = tally(self.model, text, WithoutPrior(Unquantised()) if is_warming_up else Pathwise())
         metrics = {
@@ -148,7 +154,7 @@ class TextTask:
             "kl": found.kl / found.sentences,
             "davam_ppl": davam_ppl(found.log_lik, found.kl_over_positions, found.tokens),
         }
-        if book is not None:
+        if isinstance(book, Codebook):
             used = float(codes_used(self.model, text, book))
             return {**metrics, "code_perplexity": book.perplexity, "codes_used": used}
         active: dict[str, int | None] = {}
@@ -156,7 +162,8 @@ class TextTask:
             carried = information_metrics(*code_posteriors(self.model, text, limit=WATCHED))
             active[SITE] = int(carried["active_units"])
             metrics |= carried
-        for message in warn_of_collapse({SITE: metrics["kl"]}, active):
+        has_choice = book is None or len(book.codes) > 1  # one code has a KL of zero by design
+        for message in warn_of_collapse({SITE: metrics["kl"]}, active) if has_choice else ():
             if SITE not in self.warned:
                 self.warned.add(SITE)
                 warnings.warn(message, CollapseWarning, stacklevel=2)
@@ -177,7 +184,7 @@ class TextTask:
         return latent is not None and latent.prior == "autoregressive" and stage.weights[SITE] == Constant(0.0)
 
     def _prepare(self, stage: Stage) -> None:
-        """Before the first step of a stage: draw weights anew that it resets, and start the codebook.
+        """Before the first step of a stage: draw weights anew that it resets, settle or start the codebook.
 
         Once, whatever the number of batches of an update, and alike on all ranks.
         """
@@ -189,18 +196,22 @@ class TextTask:
             for name, module in self.model.named_modules():
                 if any(fnmatchcase(name, pattern) for pattern in settings.resets):
                     _reset(module)
-        book = None if self.model.latent is None else self.model.latent.site.posterior
-        if isinstance(book, Codebook | SoftCodebook) and settings.is_quantised and not bool(book.is_started):
+        book = self.any_codebook
+        if book is None or bool(book.is_started):
+            return
+        if settings.is_quantised:
             seed = torch.tensor(self.settings.seed, device=self.model.device)
             vectors, per_batch = self._first_vectors(START_VECTORS * len(book.codes))
             if isinstance(book, Codebook):
                 book.start_(vectors, seed=seed, per_batch=per_batch, is_warm=number > 0)
             else:
-                book.start_(vectors, seed=seed)
+                book.start_(vectors, seed=seed, is_warm=number > 0)
+        elif isinstance(book, SoftCodebook) and not bool(book.is_settled):
+            book.settle_(self._first_vectors(SETTLE_VECTORS)[0])
 
     @torch.no_grad()
     def _first_vectors(self, count: int) -> tuple[Tensor, float]:
-        """(N, Z) encoded vectors of the first batches, and how many a batch has."""
+        """(N, Z) encoded vectors of whole memories of the first batches, N about `count`, and how many a batch has."""
         found: list[Tensor] = []
         for rows in self.batches(0):
             text = self.corpus.encoded["train"].batch(rows).to(self.model.device)
@@ -211,7 +222,8 @@ class TextTask:
             if sum(len(one) for one in found) >= count:
                 break
         vectors = torch.cat(found)
-        return vectors[:count], len(vectors) / len(found)
+        places = 1 if self.settings.latent is None else self.settings.latent.positions or 1
+        return vectors[: -(-count // places) * places], len(vectors) / len(found)
 
 
 def decoded(model: TextModel, read: ReadText, text: TextBatch) -> Evaluation:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from probattn.core import Mean, fold_seed
 from probattn.data.bpe import BOS, EOS, PAD, UNK, Tokenizer
@@ -15,11 +14,10 @@ from probattn.data.text import EncodedSentences, require_sentences
 from probattn.decoding import Constraints, Hypothesis, Stepper, greedy, sample
 from probattn.models import MemoryVae, ReadText
 from probattn.models.text_vae_stepper import MemoryVaeStepper, SentenceVaeStepper
-from probattn.nn import Codebook, SoftCodebook
 from probattn.recipes.generation_search import Generated
 from probattn.recipes.storage import without_paths
 from probattn.recipes.text_data import TextCorpus
-from probattn.recipes.text_drawing import Law, check_numbers, drawn_latents, drawn_lengths, stretched, word_seed
+from probattn.recipes.text_drawing import Law, between, check_numbers, drawn_latents, drawn_lengths, word_seed
 from probattn.recipes.text_network import TextModel
 from probattn.recipes.text_settings import SITE, TextSettings
 from probattn.training import save_model_folder
@@ -89,10 +87,7 @@ class TextWriter:
             min_words: As there.
             seed: As there.
         """
-        check_numbers(count=count, length=1 if length is None else length, min_words=min_words, seed=seed)
-        if min_words > (len(self.lengths) if length is None else length):
-            most = f"a length of {length}" if length is not None else f"the {len(self.lengths)} of training"
-            raise ValueError(f"min_words = {min_words} is more than {most}; give a length of at least {min_words}")
+        check_numbers(count=count, length=length, longest=len(self.lengths), min_words=min_words, seed=seed)
         law.check(self.settings)
         return self._blocks(count, length, law, min_words=min_words, seed=seed)
 
@@ -128,14 +123,8 @@ class TextWriter:
             raise ValueError(f"steps counts both ends, so it is at least 2, got {steps}")
         self._of_equal_length([first, second])  # refuses what is no sentence
         ends = [self._read([sentence]).value[0, 0] for sentence in (first, second)]  # (S, Z) each
-        texts = []
-        for number in range(steps):
-            share = number / (steps - 1)
-            length = round((1.0 - share) * len(ends[0]) + share * len(ends[1]))
-            mixed = (1.0 - share) * stretched(ends[0], length) + share * stretched(ends[1], length)
-            read = ReadText.drawn(self._quantised(mixed).unsqueeze(0))
-            texts.append(self._written(read, self._longest(length))[0].text)
-        return texts
+        reads = [between(self.model, ends[0], ends[1], number / (steps - 1)) for number in range(steps)]
+        return [self._written(read, self._longest(read.value.shape[2]))[0].text for read in reads]
 
     def examples(self, corpus: TextCorpus) -> list[dict[str, Any]]:
         """Sentences from scratch, reconstructions and an interpolation, for the report."""
@@ -246,13 +235,6 @@ class TextWriter:
             )
             found = [one[0] for one in drawn]
         return [Generated(self.tokenizer.decode(one.tokens[:at_most]), one.log_prob, one.is_complete) for one in found]
-
-    def _quantised(self, value: Tensor) -> Tensor:
-        latent = self.model.latent
-        book = None if latent is None else latent.site.posterior
-        if not isinstance(book, Codebook | SoftCodebook):
-            return value
-        return book.codes[torch.cdist(value, book.codes).argmin(dim=-1)]
 
     def _require_latent(self, verb: str) -> None:
         if self.settings.latent is None:

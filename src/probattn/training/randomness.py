@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import torch
 
-__all__ = ["DATA", "EVALUATION", "NOISE", "RandomState", "capture", "restore", "seed_all", "seeded"]
+__all__ = ["DATA", "EVALUATION", "NOISE", "WEIGHTS", "RandomState", "capture", "restore", "seed_all", "seeded"]
 
 RandomState = dict[str, Any]
 
 # First word of a key: streams of different purpose never share a seed.
-NOISE, DATA, EVALUATION = 0, 1, 2
+NOISE, DATA, EVALUATION, WEIGHTS = 0, 1, 2, 3
 
 
 def seed_all(*key: int) -> None:
