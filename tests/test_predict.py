@@ -2,6 +2,7 @@
 
 import math
 import threading
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -262,6 +263,28 @@ def test_a_model_with_keyword_arguments(as_dict: bool, batch_size: int | None) -
     soft = predict(model, inputs, noise=False, batch_size=batch_size)
     whole = predict(model, (inputs["input_ids"], inputs["attention_mask"]), noise=False)
     assert torch.allclose(soft.probabilities, whole.probabilities, atol=1e-6)
+
+
+def test_a_traced_model_says_nothing_of_its_arguments(x: Tensor) -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(T * E, C)).eval()
+    with warnings.catch_warnings(action="ignore"):
+        traced = torch.jit.trace(model, x)
+    torch.testing.assert_close(draw_outputs(traced, x, noise=False)[0], model(x))
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_arguments_without_names_stay_positional(x: Tensor, is_open: bool) -> None:
+    """Where `use_cache=False` cannot be passed beside them, the model is called as it would be."""
+
+    class Open(Classifier):
+        def forward(self, *args: Tensor, use_cache: bool = True) -> Tensor:  # type: ignore[override]
+            return super().forward(args[0])
+
+    class Closed(Classifier):
+        def forward(self, x: Tensor, /, use_cache: bool = True) -> Tensor:
+            return super().forward(x)
+
+    assert draw_outputs(Open() if is_open else Closed(), x, draws=2).shape == (2, N, C)
 
 
 def test_regression_by_the_raw_outputs(x: Tensor) -> None:

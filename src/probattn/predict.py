@@ -6,6 +6,7 @@ both. What the runs have in common is computed once (`probattn.nn.shared_prefix`
 Sizes: K draws, N examples, C classes.
 """
 
+import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from probattn.metrics.uncertainty import mutual_information, p_value_of_top_two, predictive_entropy, top_two
 from probattn.nn.drawing import Drawing
@@ -170,7 +172,9 @@ def predict(
 
     Args:
         model: Any module; for noise with random attention in it, such as `probattn.MultiheadAttention` with a family.
-        inputs: A tensor, a tuple or list of positional arguments, or a mapping of keyword arguments (tokenizers).
+        inputs: A tensor, a tuple or list of positional arguments, or a mapping of keyword arguments (tokenizers). A
+            model that takes `use_cache` gets False, unless it or a cache is among them: no word follows that would
+            read the keys of this pass, and layers that write to a cache have to run in every draw.
         draws: K, at least 2.
         noise: Draw attention weights in every module that can; otherwise all use plug-in weights.
         dropout: Draw dropout masks, in every module of which `probattn.nn.dropout.drops` is true.
@@ -227,7 +231,7 @@ def predict(
             draws=probs if keeps_draws else None,
         )
 
-    return Prediction.join(drawing.of_batches(inputs, batch_size, output, summarise))
+    return Prediction.join(drawing.of_batches(_without_cache(model, inputs), batch_size, output, summarise))
 
 
 def draw_outputs(
@@ -248,7 +252,30 @@ def draw_outputs(
         (K, N, ...), with K = 1 if noise and dropout are off. Mean and spread are `.mean(0)` and `.std(0)`.
     """
     drawing = Drawing(model, draws=draws, noise=noise, dropout=dropout, seed=seed, share=share)
-    return torch.cat(drawing.of_batches(inputs, batch_size, output, lambda outputs: outputs), dim=1)
+    given = _without_cache(model, inputs)
+    return torch.cat(drawing.of_batches(given, batch_size, output, lambda outputs: outputs), dim=1)
+
+
+def _without_cache(model: nn.Module, inputs: Any) -> Any:
+    """Inputs with `use_cache=False`, where the model takes it and the caller has said nothing about caches."""
+    given = dict(inputs) if isinstance(inputs, Mapping) else inputs
+    if not any(isinstance(leaf, Tensor) for leaf in pytree.tree_leaves(given)):
+        return inputs  # which is refused, with its own message
+    try:
+        parameters = inspect.signature(model.forward).parameters
+    except (TypeError, ValueError):  # of a traced model, which has none
+        return inputs
+    if "use_cache" not in parameters:
+        return inputs
+    if not isinstance(given, dict):
+        values = tuple(given) if isinstance(given, tuple | list) else (given,)
+        leading = list(parameters.values())[: len(values)]
+        has_names = all(parameter.kind is parameter.POSITIONAL_OR_KEYWORD for parameter in leading)
+        if not has_names or len(leading) < len(values):
+            return inputs
+        given = {parameter.name: value for parameter, value in zip(leading, values, strict=True)}
+    is_told = any(value is not None for name, value in given.items() if "cache" in name or name.startswith("past_"))
+    return inputs if is_told else {**given, "use_cache": False}
 
 
 def _require_classes(model: nn.Module) -> None:

@@ -39,16 +39,20 @@ def name(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 class TestSwitchedOff:
-    def test_output_is_that_of_eager_attention(self, name: str) -> None:
-        batch = inputs_of(name)
-        expected = build(name)(**batch)
-        model = make_stochastic(build(name, "sdpa"), FAMILY)
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+    def test_output_is_that_of_eager_attention(self, name: str, dtype: torch.dtype) -> None:
+        batch = {key: x.to(dtype) if x.is_floating_point() else x for key, x in inputs_of(name).items()}
+        expected = build(name).to(dtype)(**batch, output_hidden_states=True)
+        model = make_stochastic(build(name, "sdpa").to(dtype), FAMILY)
         with sampling(model, False):
-            outputs = model(**batch)
+            outputs = model(**batch, output_hidden_states=True)
         assert list(outputs) == list(expected)
+        found = {"logits", "last_hidden_state"} & set(expected)
+        assert {expected[key].dtype for key in found} == {dtype}
         for key in expected:
-            if isinstance(expected[key], Tensor):
-                assert torch.equal(outputs[key], expected[key]), key
+            values = [x[key] if isinstance(x[key], tuple) else (x[key],) for x in (outputs, expected)]
+            for ours, theirs in zip(*values, strict=True):
+                assert not isinstance(theirs, Tensor) or torch.equal(ours, theirs), key
 
     def test_output_is_close_to_torch_attention(self, name: str) -> None:
         batch = inputs_of(name)

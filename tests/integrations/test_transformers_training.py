@@ -1,19 +1,13 @@
-"""The KL in the loss of converted models: its size, schedule, recomputation, compilation, Trainer, two ranks."""
+"""The KL in the loss of converted models: its size, schedule, recomputation, and losses that others compute."""
 
-import json
-import multiprocessing
-import os
-import socket
-from pathlib import Path
+import warnings
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from torch.nn.parallel import DistributedDataParallel
 
-from probattn import Linear, Weibull, make_stochastic, record_latents, sampling, set_sampling
-from probattn.core.noise import fold_seed
+from probattn import Linear, Weibull, make_stochastic, record_latents, set_sampling
 from tests.integrations.transformers_zoo import (
     BERT,
     HEADS,
@@ -29,7 +23,7 @@ from tests.integrations.transformers_zoo import (
     without_dropout,
 )
 
-from probattn.integrations.transformers import KlSchedule, kl_weight, set_kl_step  # isort: skip
+from probattn.integrations.transformers import kl_weight, set_kl_step  # isort: skip
 
 pytestmark = pytest.mark.filterwarnings("ignore:Version v4.12.0 introduces:FutureWarning")
 FAMILY = Weibull(2.0, anchor="softmax")
@@ -156,137 +150,57 @@ class TestCheckpointing:
             model(**inputs_of("bert"))
 
 
-def test_compiled_in_one_graph() -> None:
-    model = transformers.BertForSequenceClassification(transformers.BertConfig(**{**BERT, "num_hidden_layers": 1}))
-    make_stochastic(model, FAMILY, kl_weight=Linear(0.5, 1.0, steps=2))
-    without_dropout(model)
-    batch = inputs_of("bert")
-    set_sampling(model, True, seed=1)
-    expected, plain = gradients(model, batch)
-    torch._dynamo.reset()
-    compiled = torch.compile(model, fullgraph=True, backend="eager")
-    outputs, traced = gradients(compiled, batch)
-    torch.testing.assert_close(outputs.kl, expected.kl)
-    torch.testing.assert_close(outputs.loss, expected.loss)
-    for key, grad in plain.items():
-        torch.testing.assert_close(traced[f"_orig_mod.{key}"], grad, msg=key)
-    set_kl_step(compiled, 2)
-    with torch._dynamo.config.patch(error_on_recompile=True):  # another weight is no other program
-        torch.testing.assert_close(compiled(**batch).kl_cost, 2.0 * outputs.kl_cost)
-    torch._dynamo.reset()
+class TestLossOfTheCaller:
+    """Without labels a model has no loss; whoever computes one has to add the KL, or is told so."""
 
+    def trains(self, model: Any, loss_from: Any, *, passes: int = 3) -> list[str]:
+        """Texts of the warnings in some training passes."""
+        batch = inputs_of("bert", labels=False)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for _ in range(passes):
+                loss_from(model(**batch))
+        return [str(one.message) for one in caught]
 
-class Sentences(torch.utils.data.Dataset[dict[str, Any]]):
-    """Two classes, told by the first token."""
+    def test_a_kl_that_is_left_out_gets_one_warning(self) -> None:
+        model = converted("bert")
+        (told,) = self.trains(model, lambda outputs: outputs.logits.sum().backward(), passes=6)
+        assert told.startswith(
+            "expected the KL of the attention weights in the loss, but in the last training pass of "
+        )
+        assert "BertForSequenceClassification gradients came to the outputs and none to the KL" in told
+        assert "Add outputs.kl_cost to the loss" in told and "label_smoothing_factor pops the labels" in told
 
-    def __len__(self) -> int:
-        return 16
+    @pytest.mark.parametrize("entry", ["kl", "kl_cost"])
+    def test_whoever_adds_it_is_left_alone(self, entry: str) -> None:
+        model = converted("bert")
+        assert not self.trains(model, lambda outputs: (outputs.logits.sum() + outputs[entry].sum()).backward())
 
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        ids = torch.randint(3, 50, (6,), generator=torch.Generator().manual_seed(index))
-        mask = (torch.arange(6) < 3 + index % 4).long()
-        return {"input_ids": ids, "attention_mask": mask, "labels": int(ids[0] > 25)}
+    def test_also_in_a_backward_pass_of_its_own(self) -> None:
+        def one_after_the_other(outputs: Any) -> None:
+            outputs.logits.sum().backward(retain_graph=True)
+            outputs.kl_cost.backward()
 
+        assert not self.trains(converted("bert"), one_after_the_other)
 
-class InOrder(transformers.Trainer):  # type: ignore[misc]
-    """Takes the examples in order, so that runs can be compared."""
+    def test_passes_without_a_backward_pass_are_no_training(self) -> None:
+        model = converted("bert")
+        assert not self.trains(model, lambda outputs: None)
+        with torch.no_grad():
+            assert not self.trains(model, lambda outputs: None)
 
-    def _get_train_sampler(self, *args: Any) -> Any:
-        return torch.utils.data.SequentialSampler(self.train_dataset)
+    @pytest.mark.parametrize("options", [{"prior": None}, {"kl_weight": 0.0}])
+    def test_without_a_kl_there_is_nothing_to_say(self, options: dict[str, Any]) -> None:
+        assert not self.trains(converted("bert", **options), lambda outputs: outputs.logits.sum().backward())
 
+    def test_whoever_records_is_left_alone(self) -> None:
+        model, batch = converted("bert"), inputs_of("bert", labels=False)
+        for _ in range(3):  # a warning would be an error here
+            with record_latents(model) as record:
+                logits = model(**batch).logits
+            (logits.sum() + record.kl().sum()).backward()
 
-def trained(folder: Path, batch_size: int, accumulation: int, **kwargs: Any) -> Any:
-    """A Trainer after two updates on eight examples each; noise is so small that it does not matter which."""
-    torch.manual_seed(0)
-    config = transformers.BertConfig(**BERT, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    model = transformers.BertForSequenceClassification(config)
-    family = Weibull(1e4, anchor="softmax")
-    make_stochastic(model, family, kl_weight=Linear(0.5, 1.0, steps=2))
-    arguments = transformers.TrainingArguments(
-        output_dir=str(folder),
-        per_device_train_batch_size=batch_size,
-        gradient_accumulation_steps=accumulation,
-        max_steps=2,
-        learning_rate=1e-3,
-        lr_scheduler_type="constant",
-        **{"logging_steps": 1, "report_to": [], "use_cpu": True, "save_strategy": "no", "disable_tqdm": True},
-        **{"dataloader_pin_memory": False, **kwargs},
-    )
-    trainer = InOrder(model=model, args=arguments, train_dataset=Sentences(), callbacks=[KlSchedule()])
-    trainer.train()
-    return trainer
-
-
-def losses(trainer: Any) -> list[float]:
-    return [line["loss"] for line in trainer.state.log_history if "loss" in line]
-
-
-def by_hand() -> float:
-    """The first loss that a Trainer should have logged: one batch of eight before any update."""
-    torch.manual_seed(0)
-    config = transformers.BertConfig(**BERT, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    model = transformers.BertForSequenceClassification(config)
-    rows = [Sentences()[index] for index in range(8)]
-    batch = {key: torch.stack([torch.as_tensor(row[key]) for row in rows]) for key in rows[0]}
-    likelihood = model.eval()(**batch).loss
-    make_stochastic(model, Weibull(1e4, anchor="softmax"), kl_per="example")
-    with record_latents(model) as record:
-        model(**batch)
-    num_weights = LAYERS * HEADS * batch["attention_mask"].sum(dim=1).square()
-    return (likelihood + 0.5 * (record.kl() / num_weights).mean()).item()
-
-
-def on_one_of_two_ranks(rank: int, port: int, folder: Path) -> None:
-    """What a forked rank does: trains, and tells losses, weights and the seeds of its noise."""
-    place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "MASTER_ADDR": "localhost", "MASTER_PORT": port}
-    os.environ.update({key: str(value) for key, value in place.items()})
-    trainer = trained(folder, 2, 2, ddp_find_unused_parameters=True)
-    torch.manual_seed(9)
-    model = make_stochastic(build("bert"), FAMILY).train()
-    parallel = DistributedDataParallel(model, find_unused_parameters=True)
-    with record_latents(model) as record:
-        outputs = parallel(**inputs_of("bert"))
-    outputs.loss.backward()
-    told = {
-        "losses": losses(trainer),
-        "weight": trainer.model.classifier.weight.sum().item(),
-        "seed": int(record.latents[0].seed),
-        "kl": outputs.kl.tolist(),
-        "gradient": float(next(p.grad for key, p in model.named_parameters() if "out_weight" in key).abs().sum()),
-    }
-    (folder / f"{rank}.json").write_text(json.dumps(told))
-
-
-class TestTrainer:
-    def test_accumulation_reports_the_right_loss(self, tmp_path: Path) -> None:
-        whole, halves = trained(tmp_path, 8, 1), trained(tmp_path, 4, 2)
-        assert losses(whole)[0] == pytest.approx(by_hand(), rel=1e-3)
-        assert losses(halves) == pytest.approx(losses(whole), rel=1e-3)
-        assert [line["kl_weight"] for line in whole.state.log_history if "loss" in line] == [0.5, 0.75]
-        weights = [trainer.model.classifier.weight for trainer in (whole, halves)]
-        torch.testing.assert_close(weights[0], weights[1], atol=1e-3, rtol=1e-2)
-        predicted = whole.predict(Sentences())
-        assert predicted.predictions.shape == (16, 2)
-        with sampling(whole.model, False):
-            assert whole.evaluate(Sentences())["eval_loss"] == pytest.approx(predicted.metrics["test_loss"], rel=1e-3)
-
-    def test_two_ranks_report_the_right_loss(self, tmp_path: Path) -> None:
-        with socket.socket() as free:
-            free.bind(("localhost", 0))
-            port = free.getsockname()[1]
-        context = multiprocessing.get_context("fork")
-        ranks = [context.Process(target=on_one_of_two_ranks, args=(rank, port, tmp_path)) for rank in range(2)]
-        for process in ranks:
-            process.start()
-        for process in ranks:
-            process.join(timeout=120)
-        assert [process.exitcode for process in ranks] == [0, 0]
-        first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2))
-        assert first["losses"] == pytest.approx(losses(trained(tmp_path, 8, 1)), rel=1e-3)
-        assert first["weight"] == second["weight"] and first["gradient"] == second["gradient"] > 0
-        assert second["seed"] == int(fold_seed(torch.tensor(first["seed"]), 1))  # noise of its own on every rank
-        assert first["kl"] != second["kl"] and len(first["kl"]) == 2
-
-    def test_label_smoothing_is_refused(self, tmp_path: Path) -> None:
-        with pytest.raises(ValueError, match="label_smoothing_factor makes the Trainer compute a loss of its own"):
-            trained(tmp_path, 8, 1, label_smoothing_factor=0.1)
+    def test_with_labels_the_model_has_added_it(self) -> None:
+        model, batch = converted("bert"), inputs_of("bert")
+        for _ in range(3):
+            model(**batch).loss.backward()

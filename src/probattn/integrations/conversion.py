@@ -39,10 +39,11 @@ def make_stochastic(
     transformer layers. Whether attention draws is then a switch of its own (`probattn.sampling`), independent of
     `train()` and `eval()`; while it is off, the model computes what it computed with eager attention, bit for bit.
 
-    A model of `transformers` gets its KL into its loss. While it trains, its output has two entries more: `kl`, nats
-    per example, summed over layers, heads and queries; and `kl_cost`, the weighted mean that was added to `loss`. In
-    evaluation `loss` is the original's, and no KL is computed unless `record_latents` is open. Other models return
-    what they returned; `record_latents` collects their KL.
+    A model of `transformers` gets its KL into its loss. While it trains, its output has three entries more: `kl`, nats
+    per example, summed over layers, heads and queries; `kl_cost`, the weighted mean that was added to `loss`; and
+    `task_loss`, the loss before that. Without labels there is no loss: add `kl_cost` to yours. In evaluation `loss` is
+    the original's, and no KL is computed unless `record_latents` is open. Other models return what they returned;
+    `record_latents` collects their KL.
 
     An optimizer has to be built afterwards: a contextual prior has parameters.
 

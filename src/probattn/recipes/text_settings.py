@@ -55,7 +55,7 @@ class LatentSettings:
     has_places: bool = False
     """Whether the attention to a memory also sees at which place a latent stands; not in the released code."""
     reading: Literal["even", "last", "pooled"] = added("even")
-    """What so many latents per sentence are read from: states at the ends of equal parts, the last one, or all of them."""
+    """What a number of latents is read from: states at the ends of equal parts, the last one, or all of them."""
 
     def __post_init__(self) -> None:
         if self.posterior != "gaussian" and self.prior == "normal":

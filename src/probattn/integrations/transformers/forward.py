@@ -21,6 +21,7 @@ from probattn.integrations.settings import Settings
 from probattn.integrations.transformers.attention import IMPLEMENTATION, StochasticAttention
 from probattn.integrations.transformers.calls import ForwardCall, open_call
 from probattn.integrations.transformers.checkpointing import repeatable
+from probattn.integrations.transformers.kl_watch import KlWatch
 from probattn.integrations.transformers.outputs import add_kl, prepare_outputs
 from probattn.kernels.native import status
 from probattn.nn.recording import is_recording
@@ -52,6 +53,7 @@ class StochasticForward:
         self.implementations: list[tuple[Any, str | None]] = []  # of every configuration, before the conversion
         status()  # of the kernels: compiled code cannot ask for it the first time
         self.untold_passes = 0  # in training, as long as nobody has told a step
+        self.watch = KlWatch(type(model).__name__)
         prepare_outputs(model)
         self._take_weight(0)
 
@@ -112,7 +114,9 @@ class StochasticForward:
         if call.receipts and self._can_carry(outputs):
             self._check_gradient(call)
             self._count_pass()
-            outputs = self._with_kl(outputs, *call.totals(self._decoder_queries(arguments), self._num_rows(arguments)))
+            kl, num_weights = call.totals(self._decoder_queries(arguments), self._num_rows(arguments))
+            self._watch_kl(outputs, kl)
+            outputs = self._with_kl(outputs, kl, num_weights)
         return outputs.to_tuple() if is_tuple and isinstance(outputs, ModelOutput) else outputs
 
     def _with_kl(self, outputs: dict[str, Any], kl: Tensor, num_weights: Tensor) -> dict[str, Any]:
@@ -162,6 +166,14 @@ class StochasticForward:
                 "update, or give a Trainer callbacks=[KlSchedule()]",
                 stacklevel=2,
             )
+
+    def _watch_kl(self, outputs: dict[str, Any], kl: Tensor) -> None:
+        """Warn once where the caller computes a loss of its own and leaves the KL out of it."""
+        if torch.compiler.is_compiling() or not (self.model.training and torch.is_grad_enabled()):
+            return
+        is_ours = outputs.get("loss") is not None or is_recording()
+        if not is_ours and self.settings.prior is not None and float(self.kl_weight) > 0.0:
+            self.watch.follow(outputs, kl)
 
     def _check_implementation(self) -> None:
         """Another implementation that someone set afterwards would switch all this off without a word."""
