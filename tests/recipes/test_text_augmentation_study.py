@@ -43,7 +43,7 @@ def test_updates_of_a_language_model_are_a_maximum() -> None:
 
 
 def test_a_generator_with_codes_hands_over_its_best_weights() -> None:
-    settings, stages = trained("davam-128")
+    settings, stages = trained("davam-128-places")
     assert list(stages) == ["warm-up", "posterior", "prior"]
     assert [stage.hand_over for stage in stages.values()] == ["best"] * 3
     assert [stage.updates for stage in stages.values()] == [1200, 1200, 600]
@@ -58,8 +58,8 @@ def test_the_prior_is_trained_for_the_best_codes_of_the_stage_before(
 ) -> None:
     values = count(2.0)  # every validation is worse than the one before: the first of a stage is its best
     monkeypatch.setattr(TextTask, "validate", lambda task: {"elbo_ppl": next(values)})
-    own = STUDIES["generated"].overrides("davam-128", "generated") | {"updates": 20, "trainer.keep_last": 50}
-    settings, plain = RECIPE.load(RECIPE.configs("davam-128", "generated"), {**TINY, **own})
+    own = STUDIES["generated"].overrides("davam-128-places", "generated") | {"updates": 20, "trainer.keep_last": 50}
+    settings, plain = RECIPE.load(RECIPE.configs("davam-128-places", "generated"), {**TINY, **own})
     writer, result = train_on(load_corpus(settings.corpus), Run(settings, plain, tmp_path, show_progress=False))
     handed = load_file(tmp_path / "checkpoints" / "update-000012" / "model.safetensors")  # of 8 + 8 + 4 updates
     last = load_file(tmp_path / "checkpoints" / "update-000016" / "model.safetensors")
@@ -71,12 +71,12 @@ def test_the_prior_is_trained_for_the_best_codes_of_the_stage_before(
 
 
 def test_all_text_has_a_budget_of_its_own() -> None:
-    assert trained("davam-128", sees_all=True)[0].updates == Study().all_updates != Study().davam_updates
+    assert trained("davam-128-places", sees_all=True)[0].updates == Study().all_updates != Study().davam_updates
 
 
 def test_stages_that_hand_over_their_last_weights_have_the_fingerprints_they_had() -> None:
     plain: dict[str, Any]
-    settings, plain = RECIPE.load(RECIPE.configs("davam-128", "captions"), {})
+    settings, plain = RECIPE.load(RECIPE.configs("davam-128-places", "captions"), {})
     kept = without_added(settings, plain)["stages"]
     assert all("hand_over" in stage for stage in plain["stages"])
     assert not any("hand_over" in stage for stage in kept)

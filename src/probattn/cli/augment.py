@@ -22,7 +22,7 @@ __all__ = ["COMMAND"]
 
 _DESCRIPTION = """Adds generated sentences to a text, one sentence a line: data augmentation.
 
-probattn augment corpus.txt --times 2 --output more.txt              trains davam-128 on corpus.txt first
+probattn augment corpus.txt --times 2 --output more.txt              trains davam-128-places on corpus.txt first
 probattn augment corpus.txt --times 1 --row lstm-lm --output more.txt
 probattn augment corpus.txt --times 2 --model runs/text_vae/davam-512-seed0 --output more.txt
 
@@ -31,7 +31,7 @@ text than yours brings that text's knowledge in; one that saw yours alone can on
 here keeps upper and lower case (--set corpus.lowercase=true: all is lower-cased first)."""
 
 
-_ROW = "davam-128"
+_ROW = "davam-128-places"
 
 
 def _add_arguments(parser: ArgumentParser) -> None:

@@ -106,20 +106,21 @@ STUDIES = (
         [
             ("lstm-lm", 2),  # the second one judges the fluency of the first
             ("vae gavam davam-512 vae-pretraining-fbp davam-128", 1),
-            ("vae-anneal vae-cyclic vae-aggressive vae-fbp vae-attn davam-q davam-512-places", 1),
+            ("vae-anneal vae-cyclic vae-aggressive vae-fbp vae-attn davam-q", 1),
+            ("davam-512-places gavam-places davam-128-places", 1),  # ours
         ],
         scale="ptb",
     ),
     Study(
         "text_captions",
         "text_vae",
-        [("lstm-lm vae-anneal vae-pretraining-fbp vae-attn gavam davam-128 davam-512", 1)],
+        [("lstm-lm vae-anneal vae-pretraining-fbp vae-attn gavam davam-128 davam-512 davam-512-places", 1)],
         scale="captions",
     ),
     Study(
         "text_yahoo",
         "text_vae",
-        [("lstm-lm", 2), ("vae-pretraining-fbp vae-attn gavam davam-512", 1)],
+        [("lstm-lm", 2), ("vae-pretraining-fbp vae-attn gavam davam-512 davam-512-places", 1)],
         scale="yahoo",
     ),
     Study(

@@ -27,7 +27,7 @@ __all__ = ["GENERATORS", "JUDGED", "ROWS", "STUDIES", "Generator", "Study"]
 Generator = Literal["davam-small", "davam-all", "lstm-small", "real"]
 GENERATORS: tuple[Generator, ...] = ("davam-small", "davam-all", "lstm-small", "real")
 JUDGED = "lstm-lm"
-ROWS: Mapping[str, str] = {"davam-small": "davam-128", "davam-all": "davam-128", "lstm-small": JUDGED}
+ROWS: Mapping[str, str] = {"davam-small": "davam-128-places", "davam-all": "davam-128-places", "lstm-small": JUDGED}
 """Of generators that are trained."""
 
 

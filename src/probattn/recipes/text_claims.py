@@ -14,6 +14,7 @@ __all__ = ["claims", "sensitivity_claims"]
 Record = Mapping[str, Any]
 Table = tuple[list[str], list[list[str]]]
 _SINGLE = ("vae", "vae-anneal", "vae-cyclic", "vae-aggressive", "vae-fbp", "vae-pretraining-fbp")
+_LARGE = ("davam-512", "davam-512-places")
 _COLLAPSED = 0.1
 """Nats a position below which a KL is called near zero."""
 _METRICS = ("reconstruction", "kl_position", "elbo_ppl", "counted_ppl", "davam_ppl", "codes_used")
@@ -30,21 +31,24 @@ def claims(results: Sequence[RowResult]) -> Table:
             rows.append([claim, f"{left:.3g}", f"{right:.3g}", _word(left < right)])
 
     below("KL a position of gavam near zero", kl.get("gavam"), _COLLAPSED)
-    for row in ("davam-128", "davam-512"):
+    for row in ("davam-128", "davam-512", "davam-512-places"):
         below(f"KL a position of {row} not near zero", _COLLAPSED, kl.get(row))
     below("KL a position of davam-512 above davam-128's", kl.get("davam-128"), kl.get("davam-512"))
     single = min((rec[name] for name in _SINGLE if name in rec), default=None)
-    below("Rec of davam-512 below all rows with one Gaussian", rec.get("davam-512"), single)
-    below("Rec of davam-512 below gavam's", rec.get("davam-512"), rec.get("gavam"))
+    for row in _LARGE:
+        below(f"Rec of {row} below all rows with one Gaussian", rec.get(row), single)
+        below(f"Rec of {row} below gavam's", rec.get(row), rec.get("gavam"))
+    below("Rec of davam-512-places below gavam-places'", rec.get("davam-512-places"), rec.get("gavam-places"))
     below("Rec of davam-512 below davam-128's", rec.get("davam-512"), rec.get("davam-128"))
     below("Rec of davam-128 below davam-q's", rec.get("davam-128"), rec.get("davam-q"))
     update, early = _early_codes(results)
     below(f"more than half of 512 codes in use at update {update}", 256.0 if early is not None else None, early)
     below("more than half of 512 codes used by davam-512", 256.0, means["codes_used"].get("davam-512"))
     model = means["elbo_ppl"].get("lstm-lm")
-    below("davam_ppl of davam-512 below the language model's", means["davam_ppl"].get("davam-512"), model)
-    below("elbo_ppl of davam-512 below the language model's", means["elbo_ppl"].get("davam-512"), model)
-    below("counted_ppl of davam-512, a bound, below the language model's", means["counted_ppl"].get("davam-512"), model)
+    for row in _LARGE:
+        below(f"davam_ppl of {row} below the language model's", means["davam_ppl"].get(row), model)
+        below(f"elbo_ppl of {row} below the language model's", means["elbo_ppl"].get(row), model)
+        below(f"counted_ppl of {row}, a bound, below the language model's", means["counted_ppl"].get(row), model)
     return ["claim", "smaller", "larger", "verdict"], rows
 
 

@@ -13,15 +13,15 @@ from probattn.recipes.text_claims import claims, sensitivity_claims
 from probattn.recipes.text_fluency import fluency_table
 from probattn.recipes.text_published import SMALLER, SUMMED
 from probattn.recipes.text_report import model_table, scratch_table
-from probattn.recipes.text_sensitivity import AXES, of_axis, sensitivity_table
+from probattn.recipes.text_sensitivity import AXES, ROW, of_axis, sensitivity_table
 from probattn.viz.panel_plots import Panel, panel_plot
 
 __all__ = ["augmentation_page", "comparison_page", "sensitivity_page"]
 
 Record = Mapping[str, Any]
 Page = tuple[str, dict[str, str]]
-_DYNAMIC = ("vae-anneal", "gavam", "davam-128", "davam-512")
-_CODES = ("davam-128", "davam-512")
+_CODES = ("davam-128", "davam-512", "davam-512-places")
+_DYNAMIC = ("vae-anneal", "gavam", *_CODES)
 _OF_YAHOO = "whose corpus it does not name (the sentences that it shows are Yahoo's)"
 _INSTEAD = {"captions": "SNLI, which captions stand in for"}
 
@@ -78,7 +78,7 @@ def sensitivity_page(records: Sequence[Record], results: Sequence[RowResult]) ->
         parts += [
             "![Rec and KL over the settings](assets/text_sensitivity.svg)\n",
             as_markdown(*sensitivity_table(records)),
-            f"Row davam-512 with one setting changed, {facts['train_size']:,} sentences of {facts['corpus']}, "
+            f"Row {ROW} with one setting changed, {facts['train_size']:,} sentences of {facts['corpus']}, "
             f"{facts['updates']} updates; nats per sentence, KL summed over positions. Made by `python -m "
             f"probattn.recipes.text_sensitivity --scale {records[0]['scale']}`.",
         ]
@@ -159,5 +159,5 @@ def _sensitivity_plot(records: Sequence[Record]) -> str:
             own = [record for record in of_axis(records, axis) if record["seed"] == 0]
             points = sorted((float(record["value"]), record["metrics"][metric]) for record in own)
             if points:
-                panels.append(Panel(about.title, title, {"davam-512": points}, is_log=True))
+                panels.append(Panel(about.title, title, {ROW: points}, is_log=True))
     return panel_plot(panels, columns=max(1, len(panels) // 2))

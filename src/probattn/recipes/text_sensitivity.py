@@ -3,8 +3,8 @@
     python -m probattn.recipes.text_sensitivity --scale generated --output runs/sensitivity
     PROBATTN_DATA=... python -m probattn.recipes.text_sensitivity
 
-Row davam-512 with one setting changed at a time, on 10,000 captions (the paper: on Yahoo). Captions are short: 3,000
-updates of longer sentences would cost several times as much, and leave every value at what a language model reaches.
+Row davam-512-places with one setting changed at a time, on 10,000 captions (the paper: on Yahoo). Captions are short:
+3,000 updates of longer sentences would cost several times as much.
 Every value is a JSON file in OUTPUT/<scale>; a value that is there is not trained again, and a stopped one goes on.
 
     --axes '[codes]' --seeds '[0, 1]'    # one axis alone, two seeds
@@ -26,9 +26,10 @@ from probattn.recipes.report import as_markdown
 from probattn.recipes.text_cells import find_cell, fingerprint, read_cells, run_cells, stages_of, store_cell
 from probattn.recipes.text_vae import RECIPE
 
-__all__ = ["AXES", "Axis", "main", "sensitivity_table"]
+__all__ = ["AXES", "ROW", "Axis", "main", "sensitivity_table"]
 
-ROW = "davam-512"
+ROW = "davam-512-places"
+"""Without places codes carry little of a sentence, whatever their number (docs/text.md)."""
 KEPT = (
     "reconstruction",
     "kl",
