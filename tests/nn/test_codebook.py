@@ -87,6 +87,19 @@ def test_a_warm_start_is_not_forgotten() -> None:
     assert errors[True] < 1.03 and errors[False] > 1.1
 
 
+def test_codes_follow_a_warm_encoder_that_moves_on() -> None:
+    """Many vectors a batch, as with a code a word: what is remembered is a few batches, not a hundred."""
+    draw = torch.Generator().manual_seed(0)
+    vectors = (20.0 * torch.randn(16, 4, generator=draw)).repeat(64, 1) + 0.1 * torch.randn(1024, 4, generator=draw)
+    book = Codebook(16, 4)
+    book.start_(vectors, seed=torch.tensor(0), per_batch=64.0, is_warm=True)
+    before = book.codes.mean(dim=0)
+    for update in range(6):
+        some = vectors[64 * update : 64 * update + 64] + 1.0
+        book.update_(some, torch.cdist(some, book.codes).argmin(dim=-1), seed=torch.tensor(update))
+    assert float((book.codes.mean(dim=0) - before).min()) > 0.7  # of 1.0; with a decay of 0.99 it would be 0.06
+
+
 def test_counts_start_as_a_batch_will_have_them() -> None:
     vectors = torch.tensor([[0.0], [0.1], [0.2], [5.0]])
     book = Codebook(2, 1)

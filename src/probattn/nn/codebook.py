@@ -44,6 +44,10 @@ class Unquantised(Estimator):
         )
 
 
+_REMEMBERED = 14
+"""Vectors for each code that the averages of a warm start remember."""
+
+
 class Codebook(Conditional):
     """Codes and their moving averages; as a posterior it reads `given.context`.
 
@@ -117,8 +121,9 @@ class Codebook(Conditional):
             seed: () int64 of the first centres.
             num_iterations: Of Lloyd's algorithm.
             per_batch: Vectors that a batch will have; as many as there are codes by default.
-            is_warm: Whether the encoder has been trained before, so that its vectors stay where they are and the
-                averages need not forget the centres.
+            is_warm: Whether the encoder has been trained before, so that the averages need not forget the centres at
+                once. They start with the memory of some vectors for each code: many batches where few vectors of a
+                batch choose a code, and few where many do, since the encoder goes on moving and codes must follow.
         """
         self._require_vectors(vectors)
         centres, sizes = k_means(vectors.to(self.codes), len(self.codes), seed=seed, num_iterations=num_iterations)
@@ -127,8 +132,9 @@ class Codebook(Conditional):
         self.codes.copy_(centres)
         self.counts.copy_(counts)
         self.sums.copy_(centres * counts.unsqueeze(-1))
-        if is_warm:  # as after so many updates that the past counts by the full decay
-            self.num_updates.fill_(max(0.0, (10.0 * self.decay - 1.0) / (1.0 - self.decay)))
+        if is_warm:  # as after so many updates that the past counts by this decay
+            decay = min(self.decay, max(0.0, 1.0 - expected / (_REMEMBERED * len(self.codes))))
+            self.num_updates.fill_(max(0.0, (10.0 * decay - 1.0) / (1.0 - decay)))
         self.is_started.fill_(1.0)
 
     @torch.no_grad()
