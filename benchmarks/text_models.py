@@ -6,11 +6,13 @@ A prior of gated causal convolutions draws T codes one after another. "cached" i
 inputs of every layer; "prefix" runs the network over all codes drawn so far at every position, "whole" over all T
 positions. All three draw the same codes. A training step is forward, backward, clipping, Adam and the codebook's
 update, as the engine does them, on random words; the stage `prior` trains that alone, but reads the sentences
-too. Times are ratios, interleaved in one run (see `interleaved`).
+too. The scale rounds factors of the readout to bfloat16 where the processor is faster with it; lines "float32" do not.
+Times are ratios, interleaved in one run (see `interleaved`).
 """
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,7 @@ from probattn.recipes.text_settings import TextSettings, engine_stages
 from probattn.recipes.text_task import TextTask
 from probattn.recipes.text_vae import RECIPE
 from probattn.training.optim import build_optimizer, set_trainable
+from probattn.training.stage import matches
 
 SPEED_UP = 10.0
 """Of cached sampling over the prefix recomputed, at T = 50."""
@@ -48,6 +51,8 @@ SAMPLING = (
 """Title; codes, channels, layers and sequences; what is timed."""
 ROWS = {"lstm-lm": "lstm-lm", "vae": "vae-anneal", "gavam": "gavam", "davam": "davam-512"}
 """By name in the table; a row with several stages has a line for each."""
+FLOAT_ROWS = ("lstm-lm", "davam")
+"""Those that are timed with a float32 readout too, whatever the scale has; stages without words have none."""
 TINY_NETWORK = (
     "{embedding_dim: 8, hidden_dim: 8, latent_dim: 4, attention_dim: 8, prior_channels: 8, prior_layers: 2, dropout: 0}"
 )
@@ -131,9 +136,12 @@ def steps(corpus: TextCorpus, overrides: Mapping[str, Any]) -> Contestants:
     found: dict[str, Callable[[], None]] = {}
     for title, row in ROWS.items():
         settings, _ = RECIPE.load(RECIPE.configs(row, "ptb"), overrides)
-        for number in range(len(settings.stages)):
-            name = title if len(settings.stages) == 1 else f"{title}, {settings.stages[number].name}"
+        exact = replace(settings, readout_precision="no")
+        for number, stage in enumerate(settings.stages):
+            name = title if len(settings.stages) == 1 else f"{title}, {stage.name}"
             found[name] = training_step(settings, corpus, number)
+            if title in FLOAT_ROWS and matches("readout.weight", stage.trainable):
+                found[f"{name}, float32"] = training_step(exact, corpus, number)
     return found
 
 

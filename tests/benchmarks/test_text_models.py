@@ -17,7 +17,8 @@ def test_quick(tmp_path: Path) -> None:
         "prefix, T = 50": 10.0
     }
     assert "over_cached" not in own["rows"][0] and own["rows"][1]["over_cached"] > 0.0
-    names = ["lstm-lm", "vae", "gavam, warm-up", "gavam, main", "davam, warm-up", "davam, posterior", "davam, prior"]
+    both = ["davam, warm-up", "davam, warm-up, float32", "davam, posterior", "davam, posterior, float32"]
+    names = ["lstm-lm", "lstm-lm, float32", "vae", "gavam, warm-up", "gavam, main", *both, "davam, prior"]
     assert [row["name"] for row in steps["rows"]] == names and steps["rows"][0]["ratio"] == 1.0
 
 

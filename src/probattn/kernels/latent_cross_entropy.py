@@ -9,7 +9,9 @@ one chunk plus the (K, N, D) gradient of the hidden states.
 Size letters: K particles, N targets, n targets of a chunk, D width of the hidden states, V words.
 """
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,10 +22,34 @@ from probattn.kernels import native
 from probattn.kernels.row_readout import RowReadout, proportion, row_readout, rows_per_chunk
 from probattn.kernels.second_derivative import refuse_second_derivative
 
-__all__ = ["Credit", "latent_cross_entropy"]
+__all__ = ["Credit", "half_products", "latent_cross_entropy"]
+
+_MAY_HALVE: ContextVar[bool] = ContextVar("may_halve", default=False)
 
 Credit = Callable[[Tensor, slice], Tensor]
 """From the log-likelihoods (K, n) of a chunk, and which targets it holds, to d bound / d log-likelihood (K, n)."""
+
+
+@contextlib.contextmanager
+def half_products(is_allowed: bool = True) -> Iterator[None]:
+    """Inside this block `latent_cross_entropy` may round the factors of its products to bfloat16, where that is faster.
+
+    For training with one particle per target, as autocast is: sums, logits, normalisers and gradients stay float32. On
+    a processor that multiplies bfloat16, with the C++ back end, a product takes half of the time; elsewhere, and for
+    several particles, nothing changes. There rounding is no small thing: what particles compete by is the difference of
+    their log-likelihoods.
+
+    Example:
+        >>> with half_products():
+        ...     log_lik = latent_cross_entropy(
+        ...         torch.ones(1, 3, 4), torch.zeros(5, 4), bias=None, target=torch.tensor([0, 1, 2])
+        ...     )
+    """
+    token = _MAY_HALVE.set(is_allowed)
+    try:
+        yield
+    finally:
+        _MAY_HALVE.reset(token)
 
 
 def latent_cross_entropy(
@@ -40,7 +66,7 @@ def latent_cross_entropy(
     Differentiable with respect to hidden, weight and bias. With a credit, gradients are formed in the forward pass
     and only scaled in the backward pass; if what comes from above is not a multiple of the credit, they are
     recomputed, so the gradient is right in any case. Logits and their normaliser are float32 also under autocast:
-    half precision puts the score gradient off by tens of percent.
+    half precision puts the score gradient off by tens of percent. `half_products` is for one particle.
 
     Args:
         hidden: (K, N, D).
@@ -68,8 +94,9 @@ def latent_cross_entropy(
     if 0 in hidden.shape[:2]:
         return 0.0 * hidden.float().sum(dim=-1)
     wanted = credit if torch.is_grad_enabled() else None
+    may_halve = _MAY_HALVE.get() and hidden.shape[0] == 1
     with torch.autocast(hidden.device.type, enabled=False):
-        result: Tensor = _LatentCrossEntropy.apply(hidden, weight, bias, target, wanted, skip_below)  # type: ignore[no-untyped-call]
+        result: Tensor = _LatentCrossEntropy.apply(hidden, weight, bias, target, wanted, (skip_below, may_halve))  # type: ignore[no-untyped-call]
     return result
 
 
@@ -84,11 +111,12 @@ class _LatentCrossEntropy(torch.autograd.Function):
         bias: Tensor | None,
         target: Tensor,
         credit: Credit | None,
-        skip_below: float,
+        options: tuple[float, bool],
     ) -> Tensor:
         """Chunk by chunk; keeps gradients instead of logits where there is a credit."""
+        skip_below, ctx.may_halve = options
         is_kept = credit is not None and any(ctx.needs_input_grad)
-        readout = _readout(hidden, weight, bias, has_gradients=is_kept)
+        readout = _readout(hidden, weight, bias, has_gradients=is_kept, may_halve=ctx.may_halve)
         grad_hidden = torch.zeros(hidden.shape, dtype=torch.float32, device=hidden.device) if is_kept else None
         log_lik = torch.empty(hidden.shape[:2], dtype=torch.float32, device=hidden.device)
         given = torch.zeros_like(log_lik)
@@ -125,7 +153,8 @@ def _scaled(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     scale = None if kept is None else proportion(grad, given)
     ctx.kept = None  # scaled in place below, so a second backward pass recomputes
     if kept is None or scale is None:
-        kept, scale = _recomputed(hidden, weight, bias, target, grad), grad.new_ones(())
+        readout = _readout(hidden, weight, bias, has_gradients=True, may_halve=ctx.may_halve)
+        kept, scale = _recomputed(readout, hidden, weight, target, grad), grad.new_ones(())
     return (
         kept.hidden.mul_(scale).to(hidden.dtype),
         kept.weight.mul_(scale).to(weight.dtype),
@@ -133,9 +162,8 @@ def _scaled(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     )
 
 
-def _recomputed(hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, grad: Tensor) -> _Gradients:
-    """The gradients of sum grad * log-likelihood; exact, as no credit says what to skip."""
-    readout = _readout(hidden, weight, bias, has_gradients=True)
+def _recomputed(readout: RowReadout, hidden: Tensor, weight: Tensor, target: Tensor, grad: Tensor) -> _Gradients:
+    """The gradients of sum grad * log-likelihood; nothing is left out, as no credit says what to skip."""
     grad_hidden = torch.empty(hidden.shape, dtype=torch.float32, device=hidden.device)
     for targets in _chunks(hidden, weight):
         _read(readout, hidden, target, targets)
@@ -143,12 +171,21 @@ def _recomputed(hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Ten
     return _Gradients(grad_hidden, readout.grad_weight, readout.grad_bias)
 
 
-def _readout(hidden: Tensor, weight: Tensor, bias: Tensor | None, *, has_gradients: bool) -> RowReadout:
+def _readout(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, *, has_gradients: bool, may_halve: bool
+) -> RowReadout:
     is_asked = hidden.is_cpu and not native.is_active()
     norm = float(torch.linalg.vector_norm(hidden.detach().float(), dim=-1).max()) if is_asked else None
     rows = hidden.shape[0] * max(part.stop - part.start for part in _chunks(hidden, weight))
     output = None if bias is None else bias.detach().float()
-    return row_readout(weight.detach().float(), output, max_rows=rows, hidden_norm=norm, has_gradients=has_gradients)
+    return row_readout(
+        weight.detach().float(),
+        output,
+        max_rows=rows,
+        hidden_norm=norm,
+        has_gradients=has_gradients,
+        may_halve=may_halve,
+    )
 
 
 def _read(readout: RowReadout, hidden: Tensor, target: Tensor, targets: slice) -> Tensor:

@@ -1,7 +1,8 @@
 """One chunk of a chunked readout: rows of hidden states in, log-likelihoods out, then gradients for given credits.
 
-Two back ends with one interface: plain torch, and C++ on the CPU in float32 (see `native`). Both keep the
-exponentiated logits of the last chunk in one buffer, and both add up the gradients of weight and bias over chunks.
+Back ends with one interface: plain torch, and C++ on the CPU in float32 (see `native`), with factors of products in
+float32 or in bfloat16. All keep the exponentiated logits of the last chunk in one buffer, and all add up the gradients
+of weight and bias over chunks.
 
 Size letters: R rows, D width of the hidden states, V words.
 """
@@ -13,7 +14,16 @@ from torch import Tensor
 
 from probattn.kernels import native
 
-__all__ = ["NativeRows", "RowReadout", "TorchRows", "proportion", "row_readout", "rows_per_chunk"]
+__all__ = [
+    "HalfRows",
+    "NativeRows",
+    "RowReadout",
+    "TorchRows",
+    "has_half_products",
+    "proportion",
+    "row_readout",
+    "rows_per_chunk",
+]
 
 # Logits that exist at a time: 8 MB in float32, more where the vocabulary is so large that `_MIN_ROWS` counts.
 _CHUNK_LOGITS = 2_000_000
@@ -21,6 +31,8 @@ _CHUNK_LOGITS = 2_000_000
 _MIN_ROWS = 256
 # exp of plus or minus this, and sums of such, are far from the ends of float32.
 _SAFE_LOGIT = 60.0
+# Rows of `HalfRows` are filled up to a multiple of this.
+_ROW_BLOCK = 16
 # Gradients from above must be a multiple of the credit up to this share of the largest one, else they are recomputed.
 _PROPORTION_TOLERANCE = 1e-4
 
@@ -48,8 +60,19 @@ class RowReadout(Protocol):
         ...
 
 
+def has_half_products() -> bool:
+    """Whether the C++ back end is active, and takes products of bfloat16 factors on this processor."""
+    return native.is_active() and bool(torch.ops.probattn_native.has_half_products())
+
+
 def row_readout(
-    weight: Tensor, bias: Tensor | None, *, max_rows: int, hidden_norm: float | None, has_gradients: bool
+    weight: Tensor,
+    bias: Tensor | None,
+    *,
+    max_rows: int,
+    hidden_norm: float | None,
+    has_gradients: bool,
+    may_halve: bool = False,
 ) -> RowReadout:
     """The back end for an output layer: C++ where it is active, on the CPU in float32; else torch.
 
@@ -59,8 +82,11 @@ def row_readout(
         max_rows: Of a chunk.
         hidden_norm: No row of hidden states is longer than this; None: not known.
         has_gradients: Whether `gradients` will be called.
+        may_halve: Whether factors of products may be rounded to bfloat16 where that is faster.
     """
     if weight.is_cpu and weight.dtype == torch.float32 and native.is_active():
+        if may_halve and weight.shape[1] % 2 == 0 and has_half_products():
+            return HalfRows(weight, bias, max_rows=max_rows, has_gradients=has_gradients)
         return NativeRows(weight, bias, max_rows=max_rows, has_gradients=has_gradients)
     return TorchRows(weight, bias, max_rows=max_rows, hidden_norm=hidden_norm, has_gradients=has_gradients)
 
@@ -101,6 +127,53 @@ class NativeRows:
         grad_hidden: Tensor = torch.ops.probattn_native.readout_rows_gradients(
             hidden,
             self.weight,
+            target,
+            self._scores,
+            factors,
+            credit.float().contiguous(),
+            skip_below,
+            self.grad_weight,
+            self.grad_bias,
+        )
+        return grad_hidden
+
+
+class HalfRows:
+    """See `RowReadout`. In C++, with factors of products rounded to bfloat16; sums, logits and gradients are float32.
+
+    Args:
+        weight: (V, D) float32 on the CPU, D even.
+        bias: (V) or None.
+        max_rows: Of a chunk.
+        has_gradients: Whether `gradients` will be called.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, *, max_rows: int, has_gradients: bool):
+        self.weight = weight.bfloat16().contiguous()
+        self.bias = None if bias is None else bias.contiguous()
+        self.grad_weight, self.grad_bias = _zeros(weight, bias, has_gradients)
+        self._transposed = self.weight.new_zeros(weight.shape[1], len(weight) + len(weight) % 2)  # (D, V or V + 1)
+        if has_gradients:
+            self._transposed[:, : len(weight)] = self.weight.T
+        self._scores = weight.new_empty(-(-max_rows // _ROW_BLOCK) * _ROW_BLOCK * len(weight))
+        self._chunk: tuple[Tensor, Tensor, Tensor] | None = None
+
+    def read(self, hidden: Tensor, target: Tensor) -> Tensor:
+        """See `RowReadout`."""
+        hidden, target = hidden.contiguous(), target.contiguous()
+        log_lik: Tensor
+        log_lik, factors = torch.ops.probattn_native.readout_rows_half(
+            hidden, self.weight, self.bias, target, self._scores
+        )
+        self._chunk = (hidden, target, factors)
+        return log_lik
+
+    def gradients(self, credit: Tensor, *, skip_below: float) -> Tensor:
+        """See `RowReadout`."""
+        hidden, target, factors = _last(self._chunk)
+        grad_hidden: Tensor = torch.ops.probattn_native.readout_rows_half_gradients(
+            hidden,
+            self._transposed,
             target,
             self._scores,
             factors,

@@ -112,6 +112,9 @@ class TextSettings:
     """Sentences of a batch, at most: those of one length."""
     fills_batches: bool = added(False)
     """Whether other lengths fill a batch up to half of that at least, however few sentences have a length."""
+    readout_precision: Literal["no", "bf16"] = added("no")
+    """bf16 rounds the factors of the readout's products in training to bfloat16, where the processor is faster with it:
+    most of an update is the readout. Sums, logits and gradients stay float32, and so does the evaluation."""
     network: NetworkSettings = field(default_factory=NetworkSettings)
     """Sizes of the network."""
     corpus: CorpusSettings = field(default_factory=CorpusSettings)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from probattn.core import Bound, Constant, Elbo, Estimator, Evaluation, Mean, Pathwise, WithoutPrior, fold_seed
 from probattn.data.buckets import TokenBuckets
 from probattn.data.text import TextBatch
+from probattn.kernels import half_products
 from probattn.metrics import davam_ppl, elbo_ppl
 from probattn.models import ReadText
 from probattn.nn import Codebook, SoftCodebook, Unquantised
@@ -45,9 +46,9 @@ class TextTask:
 
     def identity(self) -> Mapping[str, Any]:
         """The text, and the settings that training depends on."""
-        sections = {
-            name: self.plain[name] for name in ("network", "latent", "stages", "batch_size") if name in self.plain
-        }
+        names = ["network", "latent", "stages", "batch_size"]
+        names += ["readout_precision"] if self.settings.readout_precision != "no" else []  # it came later
+        sections = {name: self.plain[name] for name in names if name in self.plain}
         return {
             "text": self.corpus.digest,
             "order": self.settings.corpus.seed,
@@ -99,7 +100,8 @@ class TextTask:
             estimators = {SITE: WithoutPrior(stage.estimators[SITE])}
         read = self.model.encode(text.words, text.words_mask, estimators)
         bound: Bound = Elbo() if stage.bound is None else stage.bound
-        evaluation = decoded(self.model, read, text) if is_decoded else undecoded(read, text)
+        with half_products(self.settings.readout_precision == "bf16"):
+            evaluation = decoded(self.model, read, text) if is_decoded else undecoded(read, text)
         terms = bound(evaluation, stage.weights_at(update))
         sentences, tokens = len(batch), int(text.target_mask.sum())
         logs: dict[str, tuple[Tensor | float, float]] = {

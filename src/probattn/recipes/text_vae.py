@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from probattn.data.bpe import Tokenizer
+from probattn.kernels import has_half_products
 from probattn.models import MemoryVae, SentenceVae
 from probattn.recipes.engine_run import announce, row_result, train_to_end, training_curves
 from probattn.recipes.recipe import Recipe, Run
@@ -101,9 +102,16 @@ def _facts(settings: TextSettings, result: TrainResult) -> dict[str, Any]:
         "words": "drawn" if draws_words(settings.latent) else "most probable",
         "stages": [stage.name for stage in settings.stages],
         "corpus": settings.corpus.name,
+        "readout": _readout(settings),
         "updates": result.updates,
         "epochs": result.epochs,
     }
+
+
+def _readout(settings: TextSettings) -> str:
+    if settings.readout_precision == "bf16" and has_half_products():
+        return "factors of products rounded to bfloat16 in training, float32 in evaluation"
+    return "float32"
 
 
 RECIPE = Recipe("text_vae", TextSettings, train, write_report, load_model=load_writer, default_scale="generated")

@@ -10,8 +10,6 @@
 // taken in their order: results are the same bits for any number of threads.
 //
 // Size letters: R rows, D width, V words, G groups of tiles, M tiles.
-#include <ATen/Parallel.h>
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/empty.h>
@@ -22,74 +20,20 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <optional>
 #include <tuple>
 #include <vector>
 
-#include "vector_math.h"
+#include "readout_tiles.h"
 
 namespace probattn {
 namespace {
 
 using at::Tensor;
 
-// Words of a tile: with 256 rows it fills half a megabyte.
-constexpr int64_t kTileWords = 512;
-// At most this many threads share the gradient of the hidden states; each has a sum (R, D) of its own.
-constexpr int64_t kMaxGroups = 8;
-
-struct Tile {
-  int64_t first, words;
-};
-
-int64_t num_tiles(int64_t vocabulary) { return (vocabulary + kTileWords - 1) / kTileWords; }
-
-Tile tile_at(int64_t number, int64_t vocabulary) {
-  const int64_t first = number * kTileWords;
-  return {first, std::min(kTileWords, vocabulary - first)};
-}
-
 // A view of numbers for the matrix library. Made where it is used: a thread must not see another one's autograd state.
 Tensor matrix(const float* numbers, int64_t rows, int64_t columns) {
   return at::from_blob(const_cast<float*>(numbers), {rows, columns}, at::TensorOptions().dtype(at::kFloat));
-}
-
-// Calls work(task) for all tasks. Two tasks at least are handed out, so that they always run inside a parallel region,
-// where the matrix library uses one thread: with one task it would use all of them, and sum in another order.
-template <typename Work>
-void for_each_task(int64_t tasks, const Work& work) {
-  at::parallel_for(0, std::max<int64_t>(2, tasks), 1, [&](int64_t begin, int64_t end) {
-    const FlushToZero flush;
-    const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    for (int64_t task = begin; task < std::min(end, tasks); ++task) work(task);
-  });
-}
-
-// Logits (words, rows) of a tile, without bias -> exp(logits + bias - maximum); maximum and sum of each row.
-void exponentiate_tile(float* logits, const float* bias, Tile tile, int64_t rows, float* maximum, float* sum) {
-  constexpr float kLowest = std::numeric_limits<float>::lowest();  // not -inf: a tile may hold nothing but that
-  std::fill(maximum, maximum + rows, kLowest);
-  std::fill(sum, sum + rows, 0.0f);
-  for (int64_t word = 0; word < tile.words; ++word) {
-    const float* line = logits + word * rows;
-    const float added = bias == nullptr ? 0.0f : bias[tile.first + word];
-#pragma omp simd
-    for (int64_t row = 0; row < rows; ++row) {
-      const float logit = line[row] + added;
-      maximum[row] = logit > maximum[row] ? logit : maximum[row];
-    }
-  }
-  for (int64_t word = 0; word < tile.words; ++word) {
-    float* line = logits + word * rows;
-    const float added = bias == nullptr ? 0.0f : bias[tile.first + word];
-#pragma omp simd
-    for (int64_t row = 0; row < rows; ++row) {
-      const float share = fast_exp(line[row] + added - maximum[row]);
-      line[row] = share;
-      sum[row] += share;
-    }
-  }
 }
 
 void check_rows(const Tensor& hidden, const Tensor& weight, const Tensor& target, const Tensor& scores) {
@@ -105,25 +49,6 @@ void check_rows(const Tensor& hidden, const Tensor& weight, const Tensor& target
   for (int64_t row = 0; row < target.numel(); ++row) {
     TORCH_CHECK_INDEX(words[row] >= 0 && words[row] < weight.size(0), "target ", words[row], " is out of bounds for ",
                       weight.size(0), " words");
-  }
-}
-
-// From maxima and sums (M, R) of tiles to log-likelihoods, and in place of the maxima the factors that make a tile's
-// numbers probabilities.
-void finish_rows(float* maximum, const float* sum, const float* picked, int64_t tiles, int64_t rows, float* log_lik) {
-  for (int64_t row = 0; row < rows; ++row) {
-    float largest = maximum[row];
-    for (int64_t tile = 1; tile < tiles; ++tile) largest = std::max(largest, maximum[tile * rows + row]);
-    double norm = 0.0;
-    for (int64_t tile = 0; tile < tiles; ++tile) {
-      float& factor = maximum[tile * rows + row];
-      factor = std::exp(factor - largest);
-      norm += static_cast<double>(factor) * sum[tile * rows + row];
-    }
-    log_lik[row] = picked[row] - largest - static_cast<float>(std::log(norm));
-    for (int64_t tile = 0; tile < tiles; ++tile) {
-      maximum[tile * rows + row] = static_cast<float>(maximum[tile * rows + row] / norm);
-    }
   }
 }
 
