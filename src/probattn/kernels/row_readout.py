@@ -7,6 +7,7 @@ of weight and bias over chunks.
 Size letters: R rows, D width of the hidden states, V words.
 """
 
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
@@ -110,32 +111,21 @@ class NativeRows:
         self.weight = weight.contiguous()
         self.bias = None if bias is None else bias.contiguous()
         self.grad_weight, self.grad_bias = _zeros(self.weight, self.bias, has_gradients)
-        self._scores = self.weight.new_empty(max_rows * len(weight))
-        self._chunk: tuple[Tensor, Tensor, Tensor] | None = None
+        self.scores = self.weight.new_empty(max_rows * len(weight))
+        self.chunk: tuple[Tensor, Tensor, Tensor] | None = None
 
     def read(self, hidden: Tensor, target: Tensor) -> Tensor:
         """See `RowReadout`."""
         hidden, target = hidden.contiguous(), target.contiguous()
         log_lik: Tensor
-        log_lik, factors = torch.ops.probattn_native.readout_rows(hidden, self.weight, self.bias, target, self._scores)
-        self._chunk = (hidden, target, factors)
+        log_lik, factors = torch.ops.probattn_native.readout_rows(hidden, self.weight, self.bias, target, self.scores)
+        self.chunk = (hidden, target, factors)
         return log_lik
 
     def gradients(self, credit: Tensor, *, skip_below: float) -> Tensor:
         """See `RowReadout`."""
-        hidden, target, factors = _last(self._chunk)
-        grad_hidden: Tensor = torch.ops.probattn_native.readout_rows_gradients(
-            hidden,
-            self.weight,
-            target,
-            self._scores,
-            factors,
-            credit.float().contiguous(),
-            skip_below,
-            self.grad_weight,
-            self.grad_bias,
-        )
-        return grad_hidden
+        operator = torch.ops.probattn_native.readout_rows_gradients
+        return _native_gradients(operator, self.weight, self, credit, skip_below)
 
 
 class HalfRows:
@@ -155,34 +145,23 @@ class HalfRows:
         self._transposed = self.weight.new_zeros(weight.shape[1], len(weight) + len(weight) % 2)  # (D, V or V + 1)
         if has_gradients:
             self._transposed[:, : len(weight)] = self.weight.T
-        self._scores = weight.new_empty(-(-max_rows // _ROW_BLOCK) * _ROW_BLOCK * len(weight))
-        self._chunk: tuple[Tensor, Tensor, Tensor] | None = None
+        self.scores = weight.new_empty(-(-max_rows // _ROW_BLOCK) * _ROW_BLOCK * len(weight))
+        self.chunk: tuple[Tensor, Tensor, Tensor] | None = None
 
     def read(self, hidden: Tensor, target: Tensor) -> Tensor:
         """See `RowReadout`."""
         hidden, target = hidden.contiguous(), target.contiguous()
         log_lik: Tensor
         log_lik, factors = torch.ops.probattn_native.readout_rows_half(
-            hidden, self.weight, self.bias, target, self._scores
+            hidden, self.weight, self.bias, target, self.scores
         )
-        self._chunk = (hidden, target, factors)
+        self.chunk = (hidden, target, factors)
         return log_lik
 
     def gradients(self, credit: Tensor, *, skip_below: float) -> Tensor:
         """See `RowReadout`."""
-        hidden, target, factors = _last(self._chunk)
-        grad_hidden: Tensor = torch.ops.probattn_native.readout_rows_half_gradients(
-            hidden,
-            self._transposed,
-            target,
-            self._scores,
-            factors,
-            credit.float().contiguous(),
-            skip_below,
-            self.grad_weight,
-            self.grad_bias,
-        )
-        return grad_hidden
+        operator = torch.ops.probattn_native.readout_rows_half_gradients
+        return _native_gradients(operator, self._transposed, self, credit, skip_below)
 
 
 class TorchRows:
@@ -263,6 +242,15 @@ def proportion(grad: Tensor, credit: Tensor) -> Tensor | None:
     scale = torch.where(largest == 0, 0.0, grad.flatten()[at] / largest)
     distance = (grad - scale * credit).abs().max()
     return scale if bool(distance <= _PROPORTION_TOLERANCE * grad.abs().max()) else None
+
+
+def _native_gradients(
+    operator: Callable[..., Tensor], weight: Tensor, readout: NativeRows | HalfRows, credit: Tensor, skip_below: float
+) -> Tensor:
+    """Those of the hidden states of the last chunk, by an operator that takes the weight in a form of its own."""
+    hidden, target, factors = _last(readout.chunk)
+    grads = readout.grad_weight, readout.grad_bias
+    return operator(hidden, weight, target, readout.scores, factors, credit.float().contiguous(), skip_below, *grads)
 
 
 def _zeros(weight: Tensor, bias: Tensor | None, has_gradients: bool) -> tuple[Tensor, Tensor | None]:
