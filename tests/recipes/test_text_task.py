@@ -8,9 +8,7 @@ from probattn.recipes.text_settings import engine_stages
 from probattn.recipes.text_vae import RECIPE
 from tests.recipes.tiny_text import task_of
 
-readout_module = importlib.import_module(
-    "probattn.kernels.latent_cross_entropy"
-)  # not the function
+readout_module = importlib.import_module("probattn.kernels.latent_cross_entropy")  # not the function
 
 
 @pytest.mark.parametrize("row", ["lstm-lm", "davam-128"])

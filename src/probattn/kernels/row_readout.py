@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from probattn.kernels import native
 
@@ -62,7 +62,11 @@ class RowReadout(Protocol):
 
 
 def has_half_products() -> bool:
-    """Whether the C++ back end is active, and takes products of bfloat16 factors on this processor."""
+    """Whether the C++ back end is active, and takes products of bfloat16 factors on this processor.
+
+    Not on processors with tile registers (AMX), on some of which bfloat16 through oneDNN ends the process, unless
+    ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 is set before the start.
+    """
     return native.is_active() and bool(torch.ops.probattn_native.has_half_products())
 
 
@@ -86,7 +90,7 @@ def row_readout(
         may_halve: Whether factors of products may be rounded to bfloat16 where that is faster.
     """
     if weight.is_cpu and weight.dtype == torch.float32 and native.is_active():
-        if may_halve and weight.shape[1] % 2 == 0 and has_half_products():
+        if may_halve and weight.shape[1] % 2 == 0 and weight.numel() > 0 and has_half_products():
             return HalfRows(weight, bias, max_rows=max_rows, has_gradients=has_gradients)
         return NativeRows(weight, bias, max_rows=max_rows, has_gradients=has_gradients)
     return TorchRows(weight, bias, max_rows=max_rows, hidden_norm=hidden_norm, has_gradients=has_gradients)
@@ -139,12 +143,13 @@ class HalfRows:
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None, *, max_rows: int, has_gradients: bool):
-        self.weight = weight.bfloat16().contiguous()
+        weight = weight.contiguous()
+        self.weight = weight.bfloat16()
         self.bias = None if bias is None else bias.contiguous()
         self.grad_weight, self.grad_bias = _zeros(weight, bias, has_gradients)
-        self._transposed = self.weight.new_zeros(weight.shape[1], len(weight) + len(weight) % 2)  # (D, V or V + 1)
-        if has_gradients:
-            self._transposed[:, : len(weight)] = self.weight.T
+        # (D, V or V + 1): products are summed over pairs of words
+        transposed = self.weight.T[:, : len(weight) if has_gradients else 0]
+        self._transposed = nn.functional.pad(transposed, (0, transposed.shape[1] % 2)).contiguous()
         self.scores = weight.new_empty(-(-max_rows // _ROW_BLOCK) * _ROW_BLOCK * len(weight))
         self.chunk: tuple[Tensor, Tensor, Tensor] | None = None
 

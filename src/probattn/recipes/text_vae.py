@@ -49,7 +49,7 @@ def train(run: Run) -> RowResult:
         settings,
         result,
         model=task.model,
-        facts=_facts(settings, result),
+        facts={**_facts(settings, result), "readout": _readout(settings, task.model)},
         metrics={**evaluate_model(writer, corpus), **moved},
         curve="reconstruction",
         examples=writer.examples(corpus),
@@ -102,14 +102,14 @@ def _facts(settings: TextSettings, result: TrainResult) -> dict[str, Any]:
         "words": "drawn" if draws_words(settings.latent) else "most probable",
         "stages": [stage.name for stage in settings.stages],
         "corpus": settings.corpus.name,
-        "readout": _readout(settings),
         "updates": result.updates,
         "epochs": result.epochs,
     }
 
 
-def _readout(settings: TextSettings) -> str:
-    if settings.readout_precision == "bf16" and has_half_products():
+def _readout(settings: TextSettings, model: SentenceVae | MemoryVae) -> str:
+    can_round = model.device.type == "cpu" and model.readout.in_features % 2 == 0 and has_half_products()
+    if settings.readout_precision == "bf16" and can_round:
         return "factors of products rounded to bfloat16 in training, float32 in evaluation"
     return "float32"
 

@@ -9,13 +9,16 @@
 //
 // Size letters: R rows, P rows filled up, D width (even), V words, E words filled up to an even number, G groups of
 // tiles, M tiles.
+#include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/CPUBlas.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
+#include <cstdlib>
 #include <optional>
+#include <string>
 #include <tuple>
 #include <vector>
 
@@ -36,10 +39,11 @@ constexpr int64_t kRowBlock = 16;
 
 int64_t filled_up(int64_t count, int64_t block) { return (count + block - 1) / block * block; }
 
-// The upper half of the nearest bfloat16, ties to even.
+// The bits of the nearest bfloat16, ties to even; a NaN stays one.
 PROBATTN_INLINE uint32_t rounded(float x) {
   const auto bits = bits_as<uint32_t>(x);
-  return (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+  const uint32_t nearest = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+  return x == x ? nearest : 0x7fc0u;
 }
 
 PROBATTN_INLINE uint32_t pair_of(float first, float second) { return rounded(first) | (rounded(second) << 16); }
@@ -77,8 +81,23 @@ bool try_product() {
   }
 }
 
+// On some processors with tile registers (AMX) bfloat16 through oneDNN ends the process, which no test can catch from
+// inside: there it must be kept from using them, as ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 does.
+bool is_safe() {
+#if defined(__AMX_TILE__)
+  for (const char* name : {"ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"}) {
+    const char* value = std::getenv(name);
+    if (value != nullptr && std::string(value) == "AVX512_CORE_BF16") return true;
+  }
+  return false;
+#else
+  return true;
+#endif
+}
+
 bool has_half_products() {
-  static const bool can = try_product();
+  if (!at::globalContext().userEnabledMkldnn()) return false;  // may be switched at any time
+  static const bool can = is_safe() && try_product();
   return can;
 }
 
@@ -87,7 +106,8 @@ void check_half_rows(const Tensor& hidden, const Tensor& weight, const Tensor& t
                   scores.is_contiguous() && weight.scalar_type() == at::kBFloat16 && weight.is_contiguous() &&
                   target.scalar_type() == at::kLong && target.is_contiguous(),
               "expected contiguous float32 hidden states and scores, a bfloat16 weight and an int64 target");
-  TORCH_CHECK(hidden.dim() == 2 && weight.dim() == 2 && hidden.size(1) % 2 == 0 && target.numel() == hidden.size(0),
+  TORCH_CHECK(hidden.dim() == 2 && weight.dim() == 2 && hidden.numel() > 0 && hidden.size(1) % 2 == 0 &&
+                  target.numel() == hidden.size(0),
               "expected hidden (R, D) with an even D, weight and target (R), got ", hidden.sizes(), ", ", weight.sizes(),
               " and ", target.sizes());
 }
@@ -102,15 +122,17 @@ std::vector<uint32_t> pairs_of_columns(const float* from, int64_t rows, int64_t 
   return out;
 }
 
-// Neighbouring rows of rows (R, D) as pairs (P / 2, D).
-std::vector<uint32_t> pairs_of_rows(const float* from, int64_t rows, int64_t width, int64_t filled) {
-  std::vector<uint32_t> out(filled / 2 * width, 0);
-  for (int64_t row = 0; row < rows; row += 2) {
-    const float* line = from + row * width;
+// Neighbouring rows of rows (R, D) as pairs (P / 2, D); zeros for rows without a credit (P), whatever they hold.
+std::vector<uint32_t> pairs_of_rows(const float* from, int64_t width, const std::vector<float>& credit) {
+  const auto filled = static_cast<int64_t>(credit.size());
+  const std::vector<float> nothing(width, 0.0f);
+  std::vector<uint32_t> out(filled / 2 * width);
+  for (int64_t row = 0; row < filled; row += 2) {
+    const float* line = credit[row] == 0.0f ? nothing.data() : from + row * width;
+    const float* next = credit[row + 1] == 0.0f ? nothing.data() : from + (row + 1) * width;
     uint32_t* to = out.data() + row / 2 * width;
-    const bool is_alone = row + 1 == rows;
 #pragma omp simd
-    for (int64_t at = 0; at < width; ++at) to[at] = pair_of(line[at], is_alone ? 0.0f : line[width + at]);
+    for (int64_t at = 0; at < width; ++at) to[at] = pair_of(line[at], next[at]);
   }
   return out;
 }
@@ -124,6 +146,7 @@ std::tuple<Tensor, Tensor> readout_rows_half(const Tensor& hidden, const Tensor&
   const int64_t filled = filled_up(rows, kRowBlock), tiles = num_tiles(vocabulary);
   TORCH_CHECK(weight.size(1) == width && scores.numel() >= filled * vocabulary,
               "expected weight (V, D) and V * P scores, got ", weight.sizes(), " and ", scores.numel());
+  check_bias(bias, vocabulary);
   const auto* words = target.const_data_ptr<int64_t>();
   for (int64_t row = 0; row < rows; ++row) {
     TORCH_CHECK_INDEX(words[row] >= 0 && words[row] < vocabulary, "target ", words[row], " is out of bounds for ",
@@ -160,12 +183,12 @@ struct HalfTile {
   std::vector<uint16_t> lines;         // (words, P)
   std::vector<uint32_t> pairs;         // (words / 2, P)
 
-  HalfTile(const std::vector<float>& all_credit, const std::vector<int64_t>& all_words)
+  HalfTile(const std::vector<float>& all_credit, const std::vector<int64_t>& all_words, int64_t most_words)
       : credit(all_credit),
         words(all_words),
         factor(all_credit.size()),
-        lines(kTileWords * all_credit.size()),
-        pairs(kTileWords / 2 * all_credit.size()) {}
+        lines(most_words * all_credit.size()),
+        pairs(most_words / 2 * all_credit.size()) {}
 
   // d logits of a tile, credit * (one-hot - softmax), in both layouts; its sum over rows is added to the bias's gradient.
   void fill(const float* scores, const float* factors, Tile tile, float* grad_bias) {
@@ -183,7 +206,9 @@ struct HalfTile {
       float sum = 0.0f, next_sum = 0.0f;
 #pragma omp simd reduction(+ : sum, next_sum)
       for (int64_t row = 0; row < filled; ++row) {
-        const float first = line[row] * scale[row], second = next[row] * scale[row] * keep;
+        // selected, not multiplied by zero: rows without a credit may hold a NaN
+        const float first = scale[row] == 0.0f ? 0.0f : line[row] * scale[row];
+        const float second = scale[row] == 0.0f ? 0.0f : next[row] * scale[row] * keep;
         sum += first;
         next_sum += second;
         const uint32_t both = pair_of(first, second);
@@ -217,9 +242,13 @@ Tensor readout_rows_half_gradients(const Tensor& hidden, const Tensor& transpose
   const int64_t rows = hidden.size(0), width = hidden.size(1), vocabulary = grad_weight.size(0);
   const int64_t stride = transposed.size(1), filled = filled_up(rows, kRowBlock), tiles = num_tiles(vocabulary);
   TORCH_CHECK(transposed.size(0) == width && stride == filled_up(vocabulary, 2) && grad_weight.is_contiguous() &&
-                  credit.scalar_type() == at::kFloat && credit.is_contiguous() && factors.numel() == tiles * filled,
-              "expected a weight (D, E), float32 credit (R) and factors (M, P), got ", transposed.sizes(), ", ",
-              credit.sizes(), " and ", factors.sizes());
+                  grad_weight.numel() == vocabulary * width && credit.scalar_type() == at::kFloat &&
+                  credit.is_contiguous() && credit.numel() == rows && factors.numel() == tiles * filled &&
+                  scores.numel() >= filled * vocabulary,
+              "expected a weight (D, E) and its gradient (V, D), float32 credit (R), factors (M, P) and V * P scores, got ",
+              transposed.sizes(), ", ", grad_weight.sizes(), ", ", credit.sizes(), ", ", factors.sizes(), " and ",
+              scores.numel());
+  check_bias(grad_bias, vocabulary);
   std::vector<float> credits(filled, 0.0f);
   std::vector<int64_t> words(filled, -1);
   for (int64_t row = 0; row < rows; ++row) {
@@ -228,7 +257,7 @@ Tensor readout_rows_half_gradients(const Tensor& hidden, const Tensor& transpose
     credits[row] = own;
     words[row] = target.const_data_ptr<int64_t>()[row];
   }
-  const std::vector<uint32_t> pairs = pairs_of_rows(hidden.const_data_ptr<float>(), rows, width, filled);
+  const std::vector<uint32_t> pairs = pairs_of_rows(hidden.const_data_ptr<float>(), width, credits);
   const int64_t tiles_per_group = (tiles + kMaxGroups - 1) / kMaxGroups;
   const int64_t groups = tiles == 0 ? 0 : (tiles + tiles_per_group - 1) / tiles_per_group;
   const Tensor parts = at::empty({groups, width, filled}, hidden.options());
@@ -239,7 +268,7 @@ Tensor readout_rows_half_gradients(const Tensor& hidden, const Tensor& transpose
   auto* bias_numbers = grad_bias.has_value() ? grad_bias->mutable_data_ptr<float>() : nullptr;
   auto* part_numbers = parts.mutable_data_ptr<float>();
   for_each_task(groups, [&](int64_t group) {
-    HalfTile derivative(credits, words);
+    HalfTile derivative(credits, words, std::min(kTileWords, filled_up(vocabulary, 2)));
     const int64_t first = group * tiles_per_group, last = std::min(tiles, first + tiles_per_group);
     for (int64_t number = first; number < last; ++number) {
       const Tile tile = tile_at(number, vocabulary);

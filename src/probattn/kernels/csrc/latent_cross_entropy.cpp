@@ -56,6 +56,7 @@ void check_rows(const Tensor& hidden, const Tensor& weight, const Tensor& target
 std::tuple<Tensor, Tensor> readout_rows(const Tensor& hidden, const Tensor& weight, const std::optional<Tensor>& bias,
                                         const Tensor& target, const Tensor& scores) {
   check_rows(hidden, weight, target, scores);
+  check_bias(bias, weight.size(0));
   const int64_t rows = hidden.size(0), width = hidden.size(1), vocabulary = weight.size(0);
   const int64_t tiles = num_tiles(vocabulary);
   const Tensor transposed = hidden.t().contiguous();  // (D, R)
@@ -167,8 +168,11 @@ Tensor readout_rows_gradients(const Tensor& hidden, const Tensor& weight, const 
                               const Tensor& factors, const Tensor& credit, double skip_below,
                               const Tensor& grad_weight, const std::optional<Tensor>& grad_bias) {
   check_rows(hidden, weight, target, scores);
-  TORCH_CHECK(credit.scalar_type() == at::kFloat && credit.is_contiguous() && grad_weight.is_contiguous(),
-              "expected contiguous float32 tensors");
+  TORCH_CHECK(credit.scalar_type() == at::kFloat && credit.is_contiguous() && grad_weight.is_contiguous() &&
+                  credit.numel() == hidden.size(0) && grad_weight.sizes() == weight.sizes(),
+              "expected contiguous float32 credit (R) and gradient (V, D), got ", credit.sizes(), " and ",
+              grad_weight.sizes());
+  check_bias(grad_bias, weight.size(0));
   const int64_t rows = hidden.size(0), width = hidden.size(1), vocabulary = weight.size(0);
   const Kept kept(hidden, target, credit, static_cast<float>(skip_below));
   const int64_t count = kept.size(), tiles = num_tiles(vocabulary);

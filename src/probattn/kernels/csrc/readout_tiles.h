@@ -8,11 +8,13 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/Tensor.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <optional>
 
 #include "vector_math.h"
 
@@ -32,6 +34,13 @@ inline int64_t num_tiles(int64_t vocabulary) { return (vocabulary + kTileWords -
 inline Tile tile_at(int64_t number, int64_t vocabulary) {
   const int64_t first = number * kTileWords;
   return {first, std::min(kTileWords, vocabulary - first)};
+}
+
+inline void check_bias(const std::optional<at::Tensor>& bias, int64_t vocabulary) {
+  TORCH_CHECK(!bias.has_value() || (bias->scalar_type() == at::kFloat && bias->is_contiguous() &&
+                                    bias->numel() == vocabulary),
+              "expected a contiguous float32 bias, or gradient of it, of ", vocabulary, " words, got ",
+              bias.has_value() ? bias->sizes() : at::IntArrayRef());
 }
 
 // Calls work(task) for all tasks. Two tasks at least are handed out, so that they always run inside a parallel region,
