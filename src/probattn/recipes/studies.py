@@ -73,6 +73,15 @@ def run(folders: Sequence[str], *, workers: int = 1, results: Path = RESULTS) ->
 
     wanted = [known[name] for name in dict.fromkeys(folders or known)]
     compare_all([one for study in wanted for one in study.comparisons(results)], tell, workers=workers)
+    for study in wanted:
+        if study.scorer is not None:
+            from probattn.recipes.study_fluency import judge_fluency  # imports a recipe, and torch's models with it
+
+            try:
+                judge_fluency(study, results)
+            except (FileNotFoundError, ValueError) as error:
+                print(error, file=sys.stderr)
+                failures.append(f"{study.folder}: {error}")
     if failures:
         told = list(dict.fromkeys(failures))
         raise SystemExit("\n".join([f"{len(told)} comparisons have failures:", *told]))

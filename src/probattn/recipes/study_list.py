@@ -20,6 +20,7 @@ class Study:
         seeds: How many seeds which rows have, the most wanted ones first; "*" for all that are not named before.
         scale: Of the recipe, or None for its default.
         overrides: Settings of all rows.
+        scorer: Run whose language model judges what the first seeds of all rows write; None for no such table.
     """
 
     folder: str
@@ -27,6 +28,7 @@ class Study:
     seeds: Sequence[tuple[str, int]]
     scale: str | None = None
     overrides: Mapping[str, Any] = field(default_factory=dict)
+    scorer: str | None = None
 
     def comparisons(self, results: Path) -> Iterator[Comparison]:
         """The comparisons that make it up, in the order they are run."""
@@ -104,12 +106,13 @@ STUDIES = (
         "text_ptb",
         "text_vae",
         [
-            ("lstm-lm", 2),  # the second one judges the fluency of the first
+            ("lstm-lm", 2),  # the second one judges fluency
             ("vae gavam davam-512 vae-pretraining-fbp davam-128", 1),
             ("vae-anneal vae-cyclic vae-aggressive vae-fbp vae-attn davam-q", 1),
             ("davam-512-places gavam-places davam-128-places", 1),  # ours
         ],
         scale="ptb",
+        scorer="lstm-lm-seed1",
     ),
     Study(
         "text_captions",
@@ -122,6 +125,7 @@ STUDIES = (
         "text_vae",
         [("lstm-lm", 2), ("vae-pretraining-fbp vae-attn gavam davam-512 davam-512-places", 1)],
         scale="yahoo",
+        scorer="lstm-lm-seed1",
     ),
     Study(
         "text_bounds",

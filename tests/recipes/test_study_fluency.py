@@ -1,0 +1,52 @@
+"""Fluency as the last step of a study: who is judged, when again, and what is said where the judge is gone."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from probattn.recipes import studies, study_fluency
+from probattn.recipes.studies import main
+from probattn.recipes.study_fluency import judge_fluency
+from probattn.recipes.study_list import STUDIES, Study
+from probattn.recipes.text_fluency import Sampling
+from tests.recipes.tiny_text import TINY
+
+SMALL = Study("toy/text", "text_vae", [("lstm-lm", 2), ("vae", 1)], overrides=TINY, scorer="lstm-lm-seed1")
+
+
+@pytest.mark.filterwarnings("ignore::probattn.training.CollapseWarning", "ignore:.*words of the texts are unknown")
+def test_models_are_judged_when_they_are_trained_and_not_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(studies, "STUDIES", (SMALL,))
+    monkeypatch.setattr(study_fluency, "Sampling", lambda: Sampling(lengths=(3,), num_samples=2))
+    main(["--results", str(tmp_path), "run"])
+    records = sorted((tmp_path / "toy" / "text" / "fluency").glob("*.json"))
+    assert [path.name for path in records] == [
+        "lstm-lm-seed0-lstm-lm-generated-seed1.json",
+        "vae-seed0-lstm-lm-generated-seed1.json",
+    ]
+    assert json.loads(records[1].read_text())["lengths"]["3"]["fluency_ppl"] > 1.0
+    assert judge_fluency(SMALL, tmp_path) == []
+    records[1].unlink()
+    assert judge_fluency(SMALL, tmp_path) == [records[1]]
+    records[1].unlink()
+    shutil.rmtree(tmp_path / "toy" / "text" / "runs" / "lstm-lm-seed1")
+    capsys.readouterr()
+    with pytest.raises(SystemExit, match="the fluency of 1 runs .* is judged by lstm-lm-seed1, whose model is not"):
+        main(["--results", str(tmp_path), "run"])
+
+
+def test_results_without_models_are_left_alone(tmp_path: Path) -> None:
+    assert judge_fluency(SMALL, tmp_path) == []
+    assert judge_fluency(Study("toy/text", "text_vae", [("vae", 1)]), tmp_path) == []
+
+
+def test_a_scorer_is_a_run_of_its_study_and_no_first_seed() -> None:
+    judged = [study for study in STUDIES if study.scorer is not None]
+    assert {study.folder for study in judged} == {"text_ptb", "text_yahoo"}
+    for study in judged:
+        runs = [f"{row}-seed{seed}" for one in study.comparisons(Path()) for row, seed in one.jobs]
+        assert study.scorer in runs and not study.scorer.endswith("-seed0")
