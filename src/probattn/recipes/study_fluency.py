@@ -35,8 +35,8 @@ def judge_fluency(study: Study, results: Path) -> list[Path]:
     if not (judge / "model").is_dir():
         raise FileNotFoundError(
             f"the fluency of {len(waiting)} runs in {judge.parent} is judged by {study.scorer}, whose model is not "
-            f"there; remove {results / study.folder / study.scorer}.json and run the study again, or name another scorer: "
-            f"probattn fluency {judge.parent}/*-seed0 --scorer smollm2"
+            f"there; remove {results / study.folder / study.scorer}.json and run the study again, or take "
+            f"another scorer: probattn fluency {judge.parent}/*-seed0 --scorer smollm2"
         )
     scorer, made = open_scorer(str(judge)), []
     for run in waiting:
