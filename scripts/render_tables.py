@@ -34,7 +34,7 @@ from probattn.recipes.gat_tables import (
 from probattn.recipes.generation_pages import generation_page, sweep_page
 from probattn.recipes.generation_sweep import ROW, swept
 from probattn.recipes.glue import RECIPE as GLUE
-from probattn.recipes.glue_gains import STAR, gain_table, published_comparison
+from probattn.recipes.glue_gains import STAR, across_tasks, gain_table, published_comparison
 from probattn.recipes.glue_search import stored_table
 from probattn.recipes.glue_tables import calibration_table as glue_calibration_table
 from probattn.recipes.glue_tables import kl_table, main_table
@@ -272,6 +272,19 @@ def glue(name: str) -> str:
     return "\n".join(parts).rstrip("\n") + "\n"
 
 
+def glue_tasks() -> str:
+    """What random weights change in the metrics of all tasks."""
+    found = {}
+    for name in ("cola", "stsb", "mrpc", "rte"):
+        folder = ROOT / "results" / "glue" / name
+        if results := read_results([path for row in GLUE.rows if (path := folder / f"{row}.json").exists()]):
+            found[name] = results
+    note = (
+        "Clean test examples, percent, paired by seed; * p < 0.05 of a t-test, adjusted (Holm) for the rows of a task."
+    )
+    return f"{as_markdown(*across_tasks(found))}\n{note}\n" if found else "No results yet.\n"
+
+
 def glue_search() -> str:
     """Validation numbers of other noise and other weights of the KL, where they were searched."""
     folder = ROOT / "results" / "glue" / "search"
@@ -402,6 +415,7 @@ def main() -> None:
         **{f"gat_search_{name}": graph_search(name) for name in GRAPH_NAMES},
         **{f"glue_{name}": glue(name) for name in ("mrpc", "cola", "rte", "stsb")},
         "glue_search": glue_search(),
+        "glue_tasks": glue_tasks(),
         "nmt_europarl": europarl(),
         "nmt_generated": generated("nmt_generated", GENERATED_METRICS),
         "nmt_longer": generated("nmt_longer", LONGER_METRICS, " --set epochs=20"),

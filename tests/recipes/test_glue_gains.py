@@ -1,6 +1,6 @@
 """What draws add: differences of one model's modes, paired by seed."""
 
-from probattn.recipes.glue_gains import gain_table, published_comparison
+from probattn.recipes.glue_gains import across_tasks, gain_table, published_comparison
 from probattn.recipes.results import RowResult
 
 
@@ -50,3 +50,24 @@ def test_the_papers_comparison_is_between_rows() -> None:
 def test_one_seed_shows_nothing() -> None:
     few = [one for one in two_rows() if one.seed == 0]
     assert gain_table(few)[1] == [] == published_comparison(few)[1]
+
+
+def test_rows_of_all_tasks_stand_beside_the_papers_gain() -> None:
+    def task(metric: str, rows: dict[str, list[float]]) -> list[RowResult]:
+        return [
+            RowResult(row, "", seed, facts={"metric": metric}, metrics={f"clean/mean/{metric}": value}, curve=[])
+            for row, values in rows.items()
+            for seed, value in enumerate(values)
+        ]
+
+    tasks = {
+        "mrpc": task("accuracy", {"soft": [0.70, 0.80], "wc": [0.71, 0.82], "wc-exp": [0.5]}),
+        "cola": task("matthews", {"soft": [0.3, 0.2], "no-kl": [0.3, 0.1]}),
+    }
+    header, rows = across_tasks(tasks)
+    assert header == ["minus soft", "mrpc, accuracy", "cola, Matthews"]
+    assert rows == [
+        ["wc in the paper", "+2.0", "+1.3"],
+        ["wc", "+1.50 ± 0.50", "-"],  # one seed of wc-exp shows nothing
+        ["no-kl", "-", "-5.00 ± 5.00"],
+    ]

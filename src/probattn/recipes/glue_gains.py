@@ -7,11 +7,11 @@ same examples, and beside it what one temperature does, which costs no draws.
 
 from collections.abc import Mapping, Sequence
 
-from probattn.recipes.glue_tables import BASELINE, Table
+from probattn.recipes.glue_tables import BASELINE, PUBLISHED, Table
 from probattn.recipes.paired import LEVEL, PairedDifference, by_seed, difference_of, holm
 from probattn.recipes.results import RowResult
 
-__all__ = ["STAR", "gain_table", "published_comparison"]
+__all__ = ["STAR", "across_tasks", "gain_table", "published_comparison"]
 
 STAR = f"* p < {LEVEL:g} of a paired t-test, adjusted (Holm) for the rows with the same condition and draws"
 
@@ -41,6 +41,27 @@ _PUBLISHED: Mapping[str, tuple[str, float, int]] = {
 """The same for what draws are compared by."""
 _SCALED = {"nll": "scaled_nll", "ece": "scaled_ece"}
 """Numbers that a temperature changes, and how they are called then."""
+
+
+def across_tasks(tasks: Mapping[str, Sequence[RowResult]]) -> Table:
+    """Each row minus plain attention on clean test examples, in percent of the task's metric; first the paper's wc.
+
+    Args:
+        tasks: Results by task.
+    """
+    header, published = ["minus soft"], ["wc in the paper"]
+    columns: list[dict[str, str]] = []
+    for task, results in tasks.items():
+        metric = str(results[0].facts["metric"])
+        rows = dict.fromkeys(result.row for result in results if result.row != BASELINE)
+        tested = {row: by_seed(results, f"clean/mean/{metric}", row) for row in rows}
+        reference = by_seed(results, f"clean/mean/{metric}", BASELINE)
+        columns.append(_stars(_differences(tested, dict.fromkeys(rows, reference)), 100.0, 2))
+        header.append(f"{task}, {_METRICS[metric][0]}")
+        theirs = PUBLISHED[task]
+        published.append(f"{theirs['wc'][0] - theirs[BASELINE][0]:+.1f}")
+    shown = dict.fromkeys(row for column in columns for row in column)
+    return header, [published, *([row, *(column.get(row, "-") for column in columns)] for row in shown)]
 
 
 def gain_table(results: Sequence[RowResult]) -> Table:
