@@ -8,7 +8,7 @@ import torch
 
 import probattn
 from probattn.cli import main
-from probattn.data.bpe import BOS
+from probattn.data.bpe import BOS, EOS
 from probattn.recipes.recipe import Run
 from probattn.recipes.text_data import load_corpus
 from probattn.recipes.text_eval import tally
@@ -45,13 +45,14 @@ def test_the_language_model_scores_words_and_no_ends(runs: Path) -> None:
     texts = list(corpus.texts["test"])
     scores = scorer.score(texts)
     assert [one.tokens for one in scores] == [len(text.split()) for text in texts]
-    # the chain rule: a text costs what its beginning costs, and its last word
+    # the chain rule: a text costs what its beginning costs, and its last word, given that it does not end before
     longer, shorter = scorer.score(["the man sleeps .", "the man sleeps"])
     state = writer.model.start(writer.model.encode(torch.zeros(1, 1).long(), torch.ones(1, 1).bool(), {}))
     for word in (BOS, *writer.tokenizer.encode("the man sleeps")):
         state, log_probs = writer.model.advance(state, torch.tensor([word]))
     (stop,) = writer.tokenizer.encode(".")
-    assert longer.log_prob - shorter.log_prob == pytest.approx(log_probs[0, stop].item(), rel=1e-4)
+    expected = log_probs[0, stop] - torch.log1p(-log_probs[0, EOS].exp())
+    assert longer.log_prob - shorter.log_prob == pytest.approx(expected.item(), rel=1e-4)
     found = tally(writer.model, corpus.encoded["test"])  # ends included
     assert sum(one.log_prob for one in scores) > found.log_lik
     assert sum(one.tokens for one in scores) == found.tokens - len(texts)
@@ -90,9 +91,9 @@ def test_table_has_the_papers_numbers_in_brackets(tmp_path: Path) -> None:
         "seed": 0,
         "scorer": "x y",
         "corpus": "yahoo",
-        "sampling": {"temperature": 1.0, "top_p": 1.0},
+        "sampling": {"temperature": 1.0, "top_p": 1.0, "num_samples": 100},
         "lengths": {"10": values},
-        "held_out": {"10": values},
+        "held_out": {"10": {**values, "texts": 100}},
     }
     _, rows = fluency_table([record])
     assert rows[0][:8] == [
@@ -105,10 +106,12 @@ def test_table_has_the_papers_numbers_in_brackets(tmp_path: Path) -> None:
         "0.300 (0.366)",
         "0.800 (0.844)",
     ]
-    assert rows[1][:5] == ["held-out text", "-", "10", "50.0", "3.90 ± 0.50"]
+    assert rows[1][:6] == ["held-out text", "-", "10", "50.0", "3.90 ± 0.50", "5.00"]
+    few = {**record, "held_out": {"10": {**values, "texts": 29}}}  # diversity depends on the number of texts
+    assert fluency_table([few])[1][1][3:] == ["50.0", "3.90 ± 0.50", "-", "-", "-", "0.100"]
     assert fluency_table([{**record, "corpus": "generated"}])[1][0][4] == "3.90 ± 0.50"
     assert store(record, tmp_path).name == "davam-512-seed0-x_y.json"
-    cooler = {**record, "sampling": {"temperature": 0.5, "top_p": 1.0}}
+    cooler = {**record, "sampling": {**record["sampling"], "temperature": 0.5}}  # type: ignore[dict-item]
     assert store(cooler, tmp_path).name == "davam-512-seed0-x_y-temperature0.5.json"  # does not replace the other
     assert fluency_table([cooler])[1][0][0] == "davam-512, temperature 0.5"
 

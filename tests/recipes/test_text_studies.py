@@ -155,6 +155,16 @@ def test_augmentation_trains_each_cell_once(tmp_path: Path, monkeypatch: pytest.
     assert "davam-all" in page and "one seed" in page and list(plots) == ["text_augmentation"]
 
 
+def test_a_sentence_copied_without_its_rare_word_is_not_new(tmp_path: Path) -> None:
+    bench = text_augmentation.Bench("generated", STUDIES["generated"], work=tmp_path, seed=0)
+    tokenizer = bench.whole.tokenizer
+    known = ["the man sees xyzzy .", "a dog sleeps ."]
+    assert tokenizer.decode(tokenizer.encode(known[0])) != known[0]  # as a generator writes it
+    written = [tokenizer.decode(tokenizer.encode(known[0])), "a dog sleeps .", "two girls sleep .", "a dog ."]
+    assert bench._share_known(written, known) == 0.5
+    assert bench._share_known([], known) == 0.0
+
+
 def cell(generator: str, times: float, seed: int, test: float, valid: float) -> dict[str, Any]:
     about = {"size": 1000, "generator": generator, "times": times, "seed": seed, "new": 0.9}
     return {**about, "test_ppl": test, "valid_ppl": valid, "updates": 50 + seed}
@@ -291,7 +301,7 @@ def test_claims_and_pages() -> None:
     measured = replace(result("vae-aggressive", decoder_updates=7.0), facts={**FACTS, "importance": "9 draws"})
     more = comparison_page("ptb", [*results, measured], [])
     assert "A step of a burst counts as an update" in more and "`iw_ppl`: 9 draws; `probed_ppl`" in more
-    assert "about 406" in page and "--scale ptb" in page
+    assert "about 406" in page and "studies run text_ptb" in page
     assert "`counted_ppl` pays for the length" in page and "are Yahoo's" in page
     assert comparison_page("yahoo", [], []) == "No results of text_yahoo yet.\n"
     assert sensitivity_page([], [])[1] == {} and augmentation_page([])[1] == {}

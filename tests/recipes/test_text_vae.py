@@ -158,7 +158,7 @@ def test_blank_lines_of_a_corpus_are_left_out_and_words_are_drawn(
 @pytest.mark.parametrize(("row", "positions"), [("vae", 1), ("davam-short", None), ("davam-128", 0)])
 def test_the_averaged_kl_is_over_positions_of_the_latent(row: str, positions: int | None) -> None:
     """One of a sentence's vector, the number of codes where it is fixed, and else (0) that of its words."""
-    task = task_of(row, **{"latent.num_codes": 16})
+    task = task_of(row, **({} if row == "vae" else {"latent.num_codes": 16}))
     text = first_sentences(task.corpus.encoded["test"], 1)
     found = tally(task.model, text)
     if positions is None:
@@ -459,6 +459,62 @@ def test_augment_refuses_what_a_trained_model_would_ignore(tmp_path: Path, more:
     (tmp_path / "text.txt").write_text("a dog .\n")
     with pytest.raises(SystemExit, match="--model is trained already"):
         cli.main(["augment", str(tmp_path / "text.txt"), "--model", str(tmp_path), *more])
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--times", "0"], r"--times must be positive, got 0\.0"),
+        (["--temperature", "-1"], "wanted a finite temperature"),
+        (["--top_p", "2"], "wanted a finite temperature >= 0 and 0 < top_p"),
+        (["--word_temperature", "-1"], "wanted a finite word_temperature"),
+    ],
+)
+def test_augment_refuses_bad_numbers_before_it_trains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: list[str], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("text.txt").write_text("a dog .\n" * 6)
+    with pytest.raises(SystemExit, match=message):
+        cli.main(["augment", "text.txt", "--output", "more.txt", *more])
+    assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("row", "changes", "message"),
+    [
+        ("vae", {"latent.num_codes": 64}, "latent.num_codes=64 would have no effect with latent.posterior=gaussian"),
+        ("gavam", {"latent.decay": 0.5}, "latent.decay=0.5 would have no effect"),
+        ("davam-short", {"latent.revive_below": 0.5}, "latent.revive_below=0.5 would have no effect"),
+        ("vae", {"stages": "[{name: main, max_burst: 3}]"}, "max_burst is about bursts"),
+        ("vae", {"sampling.num_importance": 0}, "sampling.num_importance must be at least 1, got 0"),
+        ("vae", {"sampling.num_weighted": 0}, "sampling.num_weighted must be at least 1, got 0"),
+        ("vae", {"sampling.lengths": "[4, 0]"}, r"sampling.lengths\[1\] must be at least 1, got 0"),
+    ],
+)
+def test_settings_without_effect_or_sense_are_refused(row: str, changes: dict[str, object], message: str) -> None:
+    with pytest.raises((SystemExit, ValueError), match=message):
+        settings_of(row, **changes)
+
+
+def test_free_nats_are_those_of_a_sentence() -> None:
+    """Whatever the number of latents: eight nats in all, divided over them and their features."""
+    for scope, positions in (("sentence", 1), (2, 2)):
+        latent = f"{{scope: {scope}, posterior: gaussian}}"
+        stages = engine_stages(settings_of("vae", latent=latent, stages="[{name: main, free_nats: 8.0}]"))
+        assert isinstance(bound := stages[0].bound, Elbo) and bound.free_bits is not None
+        assert bound.free_bits[SITE].nats * positions * 4 == pytest.approx(8.0)  # four features
+    with pytest.raises(ValueError, match="whose number must be known"):
+        engine_stages(settings_of("gavam", stages="[{name: main, free_nats: 8.0}]"))
+
+
+def test_a_single_sentence_has_perplexities_and_no_active_units() -> None:
+    task = task_of("vae")
+    corpus = task.corpus
+    writer = TextWriter(task.model, corpus.tokenizer, settings=task.settings, lengths=corpus.length_counts)
+    single = replace(corpus, encoded={**corpus.encoded, "test": first_sentences(corpus.encoded["test"], 1)})
+    metrics = evaluate_model(writer, single)
+    assert metrics["iw_ppl"] > 1.0 and "active_units" not in metrics
 
 
 def test_a_language_model_has_nothing_to_reconstruct() -> None:

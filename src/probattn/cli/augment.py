@@ -15,6 +15,7 @@ from probattn.recipes.provenance import note_commit
 from probattn.recipes.recipe import Run
 from probattn.recipes.text_cells import fingerprint
 from probattn.recipes.text_drawing import Law, draws_words
+from probattn.recipes.text_settings import TextSettings
 from probattn.recipes.text_vae import RECIPE
 from probattn.recipes.text_writer import TextWriter
 
@@ -48,7 +49,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
         type=float,
         default=None,
         help="0 for the most probable words given the latents; by default 1, words as the model has them, but "
-        "TEMPERATURE where there is no latent",
+        "TEMPERATURE where there is no latent, or random codes",
     )
     parser.add_argument("--seed", type=int, default=0, help="of the generated sentences")
 
@@ -78,11 +79,17 @@ def _run(arguments: Namespace) -> None:
 
 def _drawn(writer: TextWriter, count: int, arguments: Namespace) -> Iterator[list[str]]:
     """Generated lines, some at a time."""
-    asked, latent = arguments.word_temperature, writer.settings.latent
-    words = 1.0 if asked is None and not draws_words(latent) else asked
-    law = Law(arguments.temperature, arguments.top_p, words)
-    for drawn in writer.samples(count, law, seed=arguments.seed):
+    for drawn in writer.samples(count, _law(arguments, writer.settings), seed=arguments.seed):
         yield [one.text for one in drawn]
+
+
+def _law(arguments: Namespace, settings: TextSettings) -> Law:
+    """How sentences of a row are drawn; an error where that cannot be."""
+    asked = arguments.word_temperature
+    words = 1.0 if asked is None and not draws_words(settings.latent) else asked
+    law = Law(arguments.temperature, arguments.top_p, words)
+    law.check(settings)
+    return law
 
 
 def _train(arguments: Namespace, lines: Sequence[str]) -> TextWriter:
@@ -93,6 +100,7 @@ def _train(arguments: Namespace, lines: Sequence[str]) -> TextWriter:
     own = {"corpus.path": str(arguments.corpus), "corpus.lowercase": "false"}
     overrides = {**own, **settings_of(arguments.overrides)}
     settings, plain = RECIPE.load(RECIPE.configs(arguments.row, "files"), overrides)
+    _law(arguments, settings)  # an error is told before minutes of training, not behind them
     mark = fingerprint(plain, lines)[:8]
     output = Path("runs") / "augment" / f"{arguments.corpus.name}-{arguments.row}-{mark}"
     note_commit(output)

@@ -77,7 +77,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
         type=float,
         default=None,
         help="prior: 0 for the most probable words given the latents, 1 for words drawn as the model has them; by "
-        "default 0, but TEMPERATURE where there is no latent",
+        "default 0, but TEMPERATURE where there is no latent, or random codes",
     )
     parser.add_argument(
         "--draw",

@@ -28,7 +28,7 @@ def judge_fluency(study: Study, results: Path) -> list[Path]:
     waiting: list[Path] = []
     for comparison in study.comparisons(results):
         folders = [comparison.run_folder(row, seed) for row, seed in comparison.jobs if seed == 0]
-        waiting += [one for one in folders if _is_waiting(one, results / study.folder / FOLDER)]
+        waiting += [one for one in folders if _is_waiting(one, results / study.folder / FOLDER, study.scorer)]
     if not waiting:
         return []
     judge = results / study.folder / "runs" / study.scorer
@@ -45,8 +45,9 @@ def judge_fluency(study: Study, results: Path) -> list[Path]:
     return made
 
 
-def _is_waiting(run: Path, records: Path) -> bool:
-    """Whether a run has a trained model that is newer than its records."""
+def _is_waiting(run: Path, records: Path, scorer: str) -> bool:
+    """Whether a run has a trained model that is newer than its record by a scorer, named row-seed<n>."""
     weights = [path.stat().st_mtime for path in (run / "model").glob("*.safetensors")]
-    judged = [path.stat().st_mtime for path in records.glob(f"{run.name}-*.json")]
+    row, _, seed = scorer.rpartition("-")  # a record's name has the corpus between the two
+    judged = [path.stat().st_mtime for path in records.glob(f"{run.name}-{row}-*-{seed}.json")]
     return bool(weights) and max(weights) > max(judged, default=0.0)

@@ -117,8 +117,8 @@ class Bench:
             "sentences": len(corpus.texts["train"]),
             **_effort(result),
             "writer": self._writer(size, generator),
-            "new": _share_new(added, self.whole.texts["train"][:size]),
-            "leaked": _share_new(added, (*self.whole.texts["valid"], *self.whole.texts["test"]), is_inside=True),
+            "new": 1.0 - self._share_known(added, self.whole.texts["train"][:size]),
+            "leaked": self._share_known(added, (*self.whole.texts["valid"], *self.whole.texts["test"])),
             "examples": list(added[:5]),
         }
         store_cell(path, mark, record)
@@ -162,6 +162,12 @@ class Bench:
         found: dict[str, Any] = json.loads(self._texts(size, generator).with_suffix(".json").read_bytes())
         return found
 
+    def _share_known(self, texts: Sequence[str], known: Sequence[str]) -> float:
+        """Share of texts that are among known ones, word numbers compared: generated text has no rare words."""
+        encode = self.whole.tokenizer.encode
+        have = {tuple(encode(text)) for text in known}
+        return sum(tuple(encode(text)) in have for text in texts) / max(1, len(texts))
+
     def _corpus(self, train: Sequence[str]) -> TextCorpus:
         """The same words and held-out text with other training text."""
         encoded = EncodedSentences.from_lines(train, self.whole.tokenizer, name="the training text of a cell")
@@ -192,13 +198,6 @@ def _effort(result: TrainResult) -> dict[str, Any]:
         "epochs": result.epochs,
         "seconds": result.train_seconds,
     }
-
-
-def _share_new(texts: Sequence[str], known: Sequence[str], *, is_inside: bool = False) -> float:
-    """Share of texts that are not among known ones, or that are."""
-    have = set(known)
-    inside = sum(text in have for text in texts) / max(1, len(texts))
-    return inside if is_inside else 1.0 - inside
 
 
 def _work(

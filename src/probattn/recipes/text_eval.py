@@ -189,7 +189,8 @@ def _latent_metrics(writer: "TextWriter", text: EncodedSentences, settings: Text
     if isinstance(posterior, SoftCodebook):
         counts = writer.lengths if settings.latent.positions is None else None
         return code_metrics(model, text, settings.sampling, counts=counts)
-    carried = information_metrics(*code_posteriors(model, text, limit=1000))
+    # a single sentence has nothing to vary against
+    carried = information_metrics(*code_posteriors(model, text, limit=1000)) if len(text) > 1 else {}
     if isinstance(model, SentenceVae):
         few = spaced_sentences(text, settings.sampling.num_weighted)
         weighted = importance_weighted(model, few, draws=settings.sampling.num_importance)

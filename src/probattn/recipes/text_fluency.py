@@ -102,8 +102,9 @@ def measure(run: Path, scorer: Scorer, sampling: Sampling) -> dict[str, Any]:
 
 
 def judged(texts: Sequence[str], scorer: Scorer) -> dict[str, float]:
-    """Fluency, diversity and repetition of texts."""
+    """Fluency, diversity and repetition of texts, and how many there are."""
     return {
+        "texts": len(texts),
         **asdict(fluency(texts, scorer)),
         "entropy": corpus_unigram_entropy(texts),
         "dist1": corpus_distinct(texts, 1),
@@ -132,7 +133,10 @@ def _words_are(record: Mapping[str, Any]) -> str:
 
 
 def fluency_table(records: Sequence[Mapping[str, Any]]) -> Table:
-    """A line for each row and length, the paper's numbers in brackets on its corpora; held-out text last."""
+    """A line for each row and length, the paper's numbers in brackets on its corpora; held-out text last.
+
+    Diversity depends on the number of texts, so held-out text of a length has one only where there is as much of it.
+    """
     header = [
         "row",
         "words are",
@@ -152,7 +156,12 @@ def fluency_table(records: Sequence[Mapping[str, Any]]) -> Table:
             row = record["row"] if record["corpus"] in PUBLISHED else ""
             rows.append([name, _words_are(record), length, *_cells(values, row, int(length))])
     widest = max(records, key=lambda record: len(record["held_out"]))
-    rows += [[HELD_OUT, "-", length, *_cells(values, "", 0)] for length, values in widest["held_out"].items()]
+    wanted = widest["sampling"]["num_samples"]
+    for length, values in widest["held_out"].items():
+        cells = _cells(values, "", 0)
+        if values.get("texts", wanted) < wanted:
+            cells[2:5] = ["-", "-", "-"]
+        rows.append([HELD_OUT, "-", length, *cells])
     return header, rows
 
 

@@ -31,11 +31,10 @@ def comparison_page(scale: str, results: Sequence[RowResult], fluency: Sequence[
     if not results:
         return f"No results of text_{scale} yet.\n"
     facts = results[0].facts
-    seeds = max(result.seed for result in results) + 1
     brackets = f", in brackets the paper's Table II ({_INSTEAD.get(scale, 'PTB')})" if scale not in SMALLER else ""
     note = (
         f"Corpus {facts['corpus']}, {facts['updates']} updates for every row; nats per sentence{brackets}. Made by "
-        f"`probattn compare text_vae --scale {scale} --num_seeds {seeds} --output results/text_{scale}`."
+        f"`python -m probattn.recipes.studies run text_{scale}`."
     )
     perplexities = (
         "`elbo_ppl` has the KL summed over positions; `counted_ppl` pays for the length of a memory too, and bounds "

@@ -20,7 +20,10 @@ _MOST_UNKNOWN = 0.3
 
 
 class LanguageModelScorer:
-    """A trained row `lstm-lm` as a scorer of words. Ends are not scored: texts of a given length are cut off.
+    """A trained row `lstm-lm` as a scorer of words, each given that the text goes on.
+
+    Texts of a given length are cut off, and may not end before. So their ends are not scored, and no word pays for
+    standing where another text would have ended.
 
     Args:
         writer: The model.
@@ -64,11 +67,12 @@ class LanguageModelScorer:
         for batch in batches_of(encoded):
             moved = batch.to(model.device)
             read = model.encode(moved.words, moved.words_mask, {})
-            evaluation = model.decode(
-                read, target_in=moved.target_in, target_out=moved.target_out, target_mask=moved.target_mask
-            )
+            given = {"target_in": moved.target_in, "target_mask": moved.target_mask}
+            words = model.decode(read, target_out=moved.target_out, **given).log_lik[0]
+            ends = model.decode(read, target_out=torch.full_like(moved.target_out, EOS), **given).log_lik[0]
             is_word = moved.target_mask & (moved.target_out != EOS)
-            log_probs, tokens = (evaluation.log_lik[0] * is_word).sum(dim=-1), is_word.sum(dim=-1)
+            going_on = torch.where(is_word, ends, -torch.inf).double().expm1().neg().log()  # log(1 - P(end))
+            log_probs, tokens = torch.where(is_word, words - going_on, 0.0).sum(dim=-1), is_word.sum(dim=-1)
             for row, log_prob, count in zip(batch.index.tolist(), log_probs.tolist(), tokens.tolist(), strict=True):
                 found[row] = TextScore(log_prob, count)
         return [found[row] for row in range(len(texts))]

@@ -12,6 +12,8 @@ from probattn.recipes.text_stages import StageSettings, Weight
 from probattn.training import Aggressive, EveryBatch, Stage, TrainerSettings, UpdateRule
 
 SITE = "latent"
+_OF_CODES = ("num_codes", "decay", "revive_below")
+"""Settings of a codebook; a learned one has the first alone."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,13 @@ class LatentSettings:
                 f"latent.reading={self.reading} goes with a number of latents per sentence, got "
                 f"latent.scope={self.scope}"
             )
+        idle = {"gaussian": _OF_CODES, "stochastic-codes": _OF_CODES[1:], "codes": ()}[self.posterior]
+        for name in idle:
+            if getattr(self, name) != getattr(LatentSettings, name):
+                raise ValueError(
+                    f"latent.{name}={getattr(self, name)} would have no effect with latent.posterior={self.posterior}; "
+                    "leave it out"
+                )
         if isinstance(self.scope, int) and self.scope < 1:
             raise ValueError(f"latent.scope must be 'sentence', 'memory' or a number of at least 1, got {self.scope}")
 
@@ -92,6 +101,13 @@ class SamplingSettings:
     """Draws of the importance-weighted perplexity."""
     num_weighted: int = 500
     """Test sentences that it is measured on."""
+
+    def __post_init__(self) -> None:
+        counts = {name: getattr(self, name) for name in ("num_samples", "num_importance", "num_weighted")}
+        counts |= {f"lengths[{place}]": length for place, length in enumerate(self.lengths)}
+        for name, count in counts.items():
+            if count < 1:
+                raise ValueError(f"sampling.{name} must be at least 1, got {count}")
 
 
 @dataclass
@@ -189,11 +205,11 @@ def _estimator(stage: StageSettings) -> Estimator:
 
 
 def _free_bits(nats: float, latent: LatentSettings, latent_dim: int) -> FreeBits:
-    if latent.posterior == "gaussian":
-        return FreeBits(nats / latent_dim, per="factor")
     if latent.positions is None:
         raise ValueError(
-            "free_nats are divided over the codes of a sentence, whose number must be known: set latent.scope to a "
+            "free_nats are divided over the latents of a sentence, whose number must be known: set latent.scope to a "
             "number, or leave free_nats out"
         )
+    if latent.posterior == "gaussian":
+        return FreeBits(nats / (latent.positions * latent_dim), per="factor")
     return FreeBits(nats / latent.positions)

@@ -47,7 +47,7 @@ class StageSettings:
     commitment: Weight = field(default_factory=Weight)
     """Weight of the commitment penalty, for codes."""
     free_nats: float | None = None
-    """Nats of a sentence's KL that are free, divided evenly over the latent's features or codes; null for none."""
+    """Nats of a sentence's KL that are free, divided evenly over its latents and features, or codes; null for none."""
     trainable: Sequence[str] = ("*",)
     """Patterns of the parameters that are trained."""
     resets: Sequence[str] = ()
@@ -68,3 +68,8 @@ class StageSettings:
     """False: the learning rate stays at its peak in this stage."""
     hand_over: Literal["last", "best"] = added("last")
     """Which weights the next stage starts from: those at the end, or the stage's best by `trainer.select_by`."""
+
+    def __post_init__(self) -> None:
+        for name in ("max_burst", "burst_window"):
+            if not self.is_aggressive and getattr(self, name) != getattr(StageSettings, name):
+                raise ValueError(f"stage {self.name!r}: {name} is about bursts, which is_aggressive: true switches on")
