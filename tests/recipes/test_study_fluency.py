@@ -2,15 +2,21 @@
 
 import json
 import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from probattn.recipes import studies, study_fluency
+from probattn.recipes import comparison, studies, study_fluency
+from probattn.recipes.recipe import Run
+from probattn.recipes.results import RowResult
 from probattn.recipes.studies import main
 from probattn.recipes.study_fluency import judge_fluency
 from probattn.recipes.study_list import STUDIES, Study
 from probattn.recipes.text_fluency import Sampling
+from probattn.recipes.text_vae import RECIPE
 from tests.recipes.tiny_text import TINY
 
 SMALL = Study("toy/text", "text_vae", [("lstm-lm", 2), ("vae", 1)], overrides=TINY, scorer="lstm-lm-seed1")
@@ -37,6 +43,35 @@ def test_models_are_judged_when_they_are_trained_and_not_twice(
     capsys.readouterr()
     with pytest.raises(SystemExit, match="the fluency of 1 runs .* is judged by lstm-lm-seed1, whose model is not"):
         main(["--results", str(tmp_path), "run"])
+
+
+@pytest.mark.filterwarnings("ignore::probattn.training.CollapseWarning", "ignore:.*words of the texts are unknown")
+def test_a_study_that_ends_early_has_the_fluency_of_what_was_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(studies, "STUDIES", (SMALL,))
+    monkeypatch.setattr(study_fluency, "Sampling", lambda: Sampling(lengths=(3,), num_samples=2))
+    train = RECIPE.train
+
+    def broken(run: Run) -> RowResult:
+        if run.settings.row == "vae":
+            raise KeyboardInterrupt
+        return train(run)
+
+    # here instead of in other processes, which would not see what is broken
+    monkeypatch.setattr(comparison, "recipe_by_name", lambda _: replace(RECIPE, train=broken))
+    monkeypatch.setattr(comparison, "run_jobs", one_after_another)
+    with pytest.raises(KeyboardInterrupt):
+        main(["--results", str(tmp_path), "run"])
+    names = [path.name for path in (tmp_path / "toy" / "text" / "fluency").glob("*.json")]
+    assert names == ["lstm-lm-seed0-lstm-lm-generated-seed1.json"]
+
+
+def one_after_another(
+    function: Callable[..., Any], jobs: Sequence[Sequence[Any]], keep: Callable[[int, Any], None], **_: object
+) -> None:
+    for place, job in enumerate(jobs):
+        keep(place, function(*job))
 
 
 def test_results_without_models_are_left_alone(tmp_path: Path) -> None:

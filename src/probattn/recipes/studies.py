@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from probattn.recipes.comparison import Finished, compare_all, recipe_by_name, report
+from probattn.recipes.comparison import Comparison, Finished, compare_all, recipe_by_name, report
 from probattn.recipes.failure_notes import note_failures
 from probattn.recipes.report import as_markdown
 from probattn.recipes.study_list import STUDIES, Study
@@ -70,18 +70,25 @@ def run(folders: Sequence[str], *, workers: int = 1, results: Path = RESULTS) ->
             except Exception as error:  # rows failed, or a table; other comparisons do not depend on them
                 print(error, file=sys.stderr)
                 failures.append(f"{folder}: {error}")
+        judge(known[folder], finished.comparison)
+
+    def judge(study: Study, comparison: Comparison | None = None) -> None:
+        """The fluency of one comparison's models as soon as they are there, or of all at the end."""
+        if study.scorer is None:
+            return
+        from probattn.recipes.study_fluency import has_judge, judge_fluency  # import a recipe, and torch's models
+
+        if comparison is None or has_judge(study, results):
+            try:
+                judge_fluency(study, results, comparison)
+            except (FileNotFoundError, ValueError) as error:
+                print(error, file=sys.stderr)
+                failures.append(f"{study.folder}: {error}")
 
     wanted = [known[name] for name in dict.fromkeys(folders or known)]
     compare_all([one for study in wanted for one in study.comparisons(results)], tell, workers=workers)
     for study in wanted:
-        if study.scorer is not None:
-            from probattn.recipes.study_fluency import judge_fluency  # imports a recipe, and torch's models with it
-
-            try:
-                judge_fluency(study, results)
-            except (FileNotFoundError, ValueError) as error:
-                print(error, file=sys.stderr)
-                failures.append(f"{study.folder}: {error}")
+        judge(study)
     if failures:
         told = list(dict.fromkeys(failures))
         raise SystemExit("\n".join([f"{len(told)} comparisons have failures:", *told]))

@@ -1,21 +1,28 @@
-"""Fluency of what a study's models write, judged by its second language model while all of them are still on disk."""
+"""Fluency of what a study's models write, judged by its second language model while they are still on disk."""
 
 import sys
 from pathlib import Path
 
+from probattn.recipes.comparison import Comparison
 from probattn.recipes.study_list import Study
 from probattn.recipes.text_fluency import FOLDER, Sampling, measure, store
 from probattn.recipes.text_scorer import open_scorer
 
-__all__ = ["judge_fluency"]
+__all__ = ["has_judge", "judge_fluency"]
 
 
-def judge_fluency(study: Study, results: Path) -> list[Path]:
+def has_judge(study: Study, results: Path) -> bool:
+    """Whether the language model that judges a study is trained, and there."""
+    return study.scorer is not None and _judge(study, results).is_dir()
+
+
+def judge_fluency(study: Study, results: Path, comparison: Comparison | None = None) -> list[Path]:
     """Judge the first seed of every row whose trained model is there and has no newer record.
 
     Args:
         study: With a scorer.
         results: The folder of results.
+        comparison: One of the study's, whose runs alone are judged; all by default.
 
     Returns:
         The records that were written.
@@ -26,13 +33,13 @@ def judge_fluency(study: Study, results: Path) -> list[Path]:
     if study.scorer is None:
         return []
     waiting: list[Path] = []
-    for comparison in study.comparisons(results):
-        folders = [comparison.run_folder(row, seed) for row, seed in comparison.jobs if seed == 0]
-        waiting += [one for one in folders if _is_waiting(one, results / study.folder / FOLDER, study.scorer)]
+    for one in study.comparisons(results) if comparison is None else [comparison]:
+        folders = [one.run_folder(row, seed) for row, seed in one.jobs if seed == 0]
+        waiting += [run for run in folders if _is_waiting(run, results / study.folder / FOLDER, study.scorer)]
     if not waiting:
         return []
-    judge = results / study.folder / "runs" / study.scorer
-    if not (judge / "model").is_dir():
+    judge = _judge(study, results).parent
+    if not has_judge(study, results):
         raise FileNotFoundError(
             f"the fluency of {len(waiting)} runs in {judge.parent} is judged by {study.scorer}, whose model is not "
             f"there; remove {results / study.folder / study.scorer}.json and run the study again, or take "
@@ -43,6 +50,11 @@ def judge_fluency(study: Study, results: Path) -> list[Path]:
         print(f"fluency of {run} ...", file=sys.stderr)
         made.append(store(measure(run, scorer, Sampling()), results / study.folder / FOLDER))
     return made
+
+
+def _judge(study: Study, results: Path) -> Path:
+    """The model of the scorer."""
+    return results / study.folder / "runs" / str(study.scorer) / "model"
 
 
 def _is_waiting(run: Path, records: Path, scorer: str) -> bool:
