@@ -13,7 +13,8 @@ from probattn.core import Elbo, Estimator, Given, Pathwise, WithoutPrior
 from probattn.data.text import EncodedSentences
 from probattn.models import MemoryVae, ReadText
 from probattn.nn import EvenReading, SoftCodebook, Unquantised
-from probattn.recipes.text_codes import length_nats, mean_choice, sentence_bound
+from probattn.recipes import text_codes
+from probattn.recipes.text_codes import length_nats, mean_choice, sentence_bound, spaced_sentences
 from probattn.recipes.text_eval import evaluate_model
 from probattn.recipes.text_network import TextModel, build_model
 from probattn.recipes.text_settings import SITE, LatentSettings, engine_stages
@@ -109,6 +110,23 @@ def test_lengths_have_a_distribution() -> None:
     assert nats[0] == pytest.approx(math.log(12 / 4)) and nats[3] == pytest.approx(math.log(12 * 2))
     both = EncodedSentences([[7], [7, 8, 9]], "two")
     assert length_nats(counts, both) == pytest.approx(nats[0] + nats[2])
+
+
+def test_one_code_is_drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of its draws are alike, so that a control's bound is the same without the time that they take."""
+    asked: list[int] = []
+
+    def counted(model: TextModel, text: EncodedSentences, row: int, *, draws: int) -> float:
+        asked.append(draws)
+        return sentence_bound(model, text, row, draws=draws)
+
+    monkeypatch.setattr(text_codes, "sentence_bound", counted)
+    task = task_of("davam-short-control")
+    found = evaluate_model(writer_of(task), task.corpus)
+    assert set(asked) == {1} and found["iw_ppl"] == pytest.approx(found["probed_ppl"], rel=1e-5)
+    few = spaced_sentences(task.corpus.encoded["test"], task.settings.sampling.num_weighted)
+    nats = [sentence_bound(task.model, few, row, draws=draws) for row in range(3) for draws in (1, 7)]
+    assert nats[0::2] == pytest.approx(nats[1::2], rel=1e-5)
 
 
 def writer_of(task: TextTask) -> TextWriter:

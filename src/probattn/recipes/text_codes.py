@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -116,6 +117,8 @@ def code_metrics(
         counts: Lengths of training sentences, to pay for the length of the memory; None where that is fixed.
     """
     average, entropy = mean_choice(model, text)
+    if len(average) == 1:  # all draws are the same, and the first has all their weight
+        sampling = replace(sampling, num_importance=1)
     return {
         "codes_used": float((average > 0.1 / len(average)).sum()),
         "code_perplexity": float(torch.special.entr(average).sum().exp()),
