@@ -372,7 +372,9 @@ def findings() -> str:
         results[place] = read_results(packed) if packed else stored(folder, sorted(rows))
     header, lines = findings_table(results)
     judged = [line for line in lines if line[-1] != "not run"]
-    note = f"{len(judged)} of {len(lines)} differences have been measured; the others are left out of the table."
+    note = f"All {len(lines)} differences have been measured."
+    if len(judged) < len(lines):
+        note = f"{len(judged)} of {len(lines)} differences have been measured; the others are left out of the table."
     return f"{as_markdown(header, judged)}\n{note}\n"
 
 

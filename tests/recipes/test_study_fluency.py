@@ -1,6 +1,7 @@
 """Fluency as the last step of a study: who is judged, when again, and what is said where the judge is gone."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from probattn.recipes import comparison, studies, study_fluency
+from probattn.recipes import comparison, studies, study_fluency, text_fluency
 from probattn.recipes.recipe import Run
 from probattn.recipes.results import RowResult
 from probattn.recipes.studies import main
@@ -27,15 +28,20 @@ def test_models_are_judged_when_they_are_trained_and_not_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(studies, "STUDIES", (SMALL,))
-    monkeypatch.setattr(study_fluency, "Sampling", lambda: Sampling(lengths=(3,), num_samples=2))
+    for module in (study_fluency, text_fluency):
+        monkeypatch.setattr(module, "Sampling", lambda: Sampling(lengths=(3,), num_samples=2))
     main(["--results", str(tmp_path), "run"])
     records = sorted((tmp_path / "toy" / "text" / "fluency").glob("*.json"))
     assert [path.name for path in records] == [
         "lstm-lm-seed0-lstm-lm-generated-seed1.json",
         "vae-seed0-lstm-lm-generated-seed1.json",
     ]
+    judge, later = tmp_path / "toy" / "text" / "runs" / "lstm-lm-seed1" / "model", records[0].stat().st_mtime + 5.0
     assert json.loads(records[1].read_text())["lengths"]["3"]["fluency_ppl"] > 1.0
     assert judge_fluency(SMALL, tmp_path) == []
+    os.utime(judge / "model.safetensors", (later, later))  # another judge judges anew
+    assert sorted(judge_fluency(SMALL, tmp_path)) == records
+    os.utime(judge / "model.safetensors", (later - 100.0, later - 100.0))
     records[1].rename(records[1].with_name("vae-seed0-SmolLM2-135M.json"))  # another scorer's does not count
     assert judge_fluency(SMALL, tmp_path) == [records[1]]
     records[1].unlink()
@@ -50,7 +56,8 @@ def test_a_study_that_ends_early_has_the_fluency_of_what_was_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(studies, "STUDIES", (SMALL,))
-    monkeypatch.setattr(study_fluency, "Sampling", lambda: Sampling(lengths=(3,), num_samples=2))
+    for module in (study_fluency, text_fluency):
+        monkeypatch.setattr(module, "Sampling", lambda: Sampling(lengths=(3,), num_samples=2))
     train = RECIPE.train
 
     def broken(run: Run) -> RowResult:

@@ -9,7 +9,13 @@ from probattn.recipes.text_bounds import BARS, ROW, bounds_page, verdict
 def result(row: str, counted: float, weighted: float, *, kl: float = 0.0, seed: int = 0) -> RowResult:
     own = {"iw_ppl": weighted} if row != "lstm-lm" else {}
     metrics = {"counted_ppl": counted, "probed_ppl": weighted if row != ROW else 1e3, "kl": kl, **own}
-    return RowResult(row=row, source="", seed=seed, facts={"updates": 800}, metrics=metrics)
+    facts = {"updates": 800, **({"importance": "9 draws"} if own else {})}
+    return RowResult(row=row, source="", seed=seed, facts=facts, metrics=metrics)
+
+
+def test_each_number_has_its_word() -> None:
+    told = verdict([result(ROW, 10.3, 9.1, kl=1.0), *others(12.0, 10.0, 11.0)])
+    assert "(counted_ppl +3.0%, a loss; iw_ppl +1.1%, a tie; against" in told
 
 
 def others(*counted: float, seed: int = 0) -> list[RowResult]:
@@ -30,16 +36,22 @@ def others(*counted: float, seed: int = 0) -> list[RowResult]:
     ],
 )
 def test_the_row_has_to_be_below_all_others(counted: float, weighted: float, kl: float, expected: str) -> None:
-    assert verdict([result(ROW, counted, weighted, kl=kl), *others(12.0, 10.0, 11.0)]).startswith(f"{expected} (")
+    assert verdict([result(ROW, counted, weighted, kl=kl), *others(12.0, 10.0, 11.0)]).startswith(
+        f"{expected} by the better"
+    )
 
 
 def test_every_seed_counts() -> None:
     first = [result(ROW, 9.0, 8.0, kl=1.0), *others(10.0, 10.0, 10.0)]
     second = [result(ROW, 9.0, 8.0, kl=0.1, seed=1), *others(10.0, 10.0, 10.0, seed=1)]
-    assert verdict(first).startswith("success (counted_ppl -10.0%; iw_ppl -11.1%")
+    assert verdict(first).startswith("success by the better of two numbers (counted_ppl -10.0%, success; iw_ppl -11.1%")
+    assert "one seed, which shows that it is possible and no more" in verdict(first)
+    assert "2 seeds" in verdict([*first, *second])
     assert verdict([*first, *second]).startswith("a tie, because the KL")
     above = [result(ROW, 11.0, 10.0, kl=1.0, seed=1), *others(10.0, 10.0, 10.0, seed=1)]
-    assert verdict([*first, *above]).startswith("a loss (counted_ppl -10.0% and +10.0%")
+    assert verdict([*first, *above]).startswith(
+        "a loss by the better of two numbers (counted_ppl -10.0% and +10.0%, a loss"
+    )
     assert verdict([*first, result(ROW, 11.0, 10.0, kl=1.0, seed=1)]).startswith("success")  # others lack that seed
 
 
@@ -50,4 +62,8 @@ def test_what_is_missing_is_waited_for() -> None:
     assert "numbers of all rows on the same sentences" in verdict([row, older, *others(10.0, 10.0, 10.0)[1:]])
     assert bounds_page("Penn Treebank", others(10.0, 10.0, 10.0)) == f"No results of {ROW} on Penn Treebank yet.\n"
     page = bounds_page("generated sentences", [row, *others(10.0, 10.0, 10.0)])
-    assert "Generated sentences, 800 updates, seeds [0]." in page and "**Verdict**: success" in page
+    assert (
+        "Generated sentences, 800 updates. `iw_ppl`: 9 draws; `probed_ppl`" in page
+        and "| seeds |" in page
+        and "**Verdict**: success" in page
+    )

@@ -287,7 +287,7 @@ def test_claims_and_pages() -> None:
     ]
     found = {row[0]: row[-1] for row in claims(results)[1]}
     assert found == {
-        "Rec of davam-512 below all rows with one Gaussian": "holds",
+        "Rec of davam-512 below that of 1 of 6 rows with one Gaussian": "holds",
         "more than half of 512 codes used by davam-512": "does not hold",
         "davam_ppl of davam-512 below the language model's": "holds",
         "elbo_ppl of davam-512 below the language model's": "holds",

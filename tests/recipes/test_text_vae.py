@@ -84,7 +84,7 @@ def test_bursts_are_short_and_watched() -> None:
     bursts, main = engine_stages(settings)
     rule = bursts.update_rule
     assert isinstance(rule, Aggressive) and (rule.max_burst, rule.window) == (10, 3)
-    assert bursts.updates == 99 and bursts.validate_every == 12 and not bursts.decays and main.validate_every is None
+    assert bursts.updates == 99 and bursts.validate_every == 49 and not bursts.decays and main.validate_every is None
     assert bursts.weights_at(50) == {SITE: 0.1} and main.weights_at(200) == {SITE: 1.0}
 
 
@@ -172,7 +172,7 @@ def test_the_averaged_kl_is_over_positions_of_the_latent(row: str, positions: in
 def test_encoders_of_all_rows_have_one_width() -> None:
     models = {row: task_of(row).model for row in RECIPE.rows}
     encoders = {row: model.encoder for row, model in models.items() if model.encoder is not None}
-    assert set(models) - set(encoders) == {"lstm-lm"}
+    assert set(models) - set(encoders) == {"lstm-lm", "lstm-lm-peak-35", "lstm-lm-peak-75"}
     assert {encoder.hidden_size for encoder in encoders.values()} == {16}
     book = models["davam-q"].latent.site.posterior  # type: ignore[union-attr]
     assert isinstance(book, Codebook) and book.codes.shape[-1] == 4

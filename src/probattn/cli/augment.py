@@ -63,6 +63,7 @@ def _run(arguments: Namespace) -> None:
     output = Output(arguments.output)
     lines = read_text(arguments.corpus, max_words=sys.maxsize, on_empty="skip")
     writer = _train(arguments, lines) if model is None else open_model(model, TextWriter, "no text model")
+    law = _law(arguments, writer.settings)
     if writer.settings.corpus.lowercase and any(line != line.lower() for line in lines):
         print(
             f"probattn: {arguments.corpus} has upper-case letters, and the generated lines will have none: their model "
@@ -72,14 +73,14 @@ def _run(arguments: Namespace) -> None:
     count = max(1, round(arguments.times * len(lines)))
     with output, progress_over(count, "generated", output) as bar:
         output.put(lines)
-        for texts in _drawn(writer, count, arguments):
+        for texts in _drawn(writer, count, law, seed=arguments.seed):
             output.put(texts)
             bar.update(len(texts))
 
 
-def _drawn(writer: TextWriter, count: int, arguments: Namespace) -> Iterator[list[str]]:
+def _drawn(writer: TextWriter, count: int, law: Law, *, seed: int) -> Iterator[list[str]]:
     """Generated lines, some at a time."""
-    for drawn in writer.samples(count, _law(arguments, writer.settings), seed=arguments.seed):
+    for drawn in writer.samples(count, law, seed=seed):
         yield [one.text for one in drawn]
 
 

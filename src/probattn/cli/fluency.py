@@ -28,14 +28,16 @@ def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--scorer", required=True, help="folder of a language model, or smollm2")
     parser.add_argument("--lengths", nargs="+", type=int, default=[10, 20, 30, 40, 50], help="words of the texts")
     parser.add_argument("--num_samples", type=int, default=100, help="texts of each length")
-    parser.add_argument("--temperature", type=float, default=1.0, help="below 1 nearer to the most probable")
+    parser.add_argument(
+        "--temperature", type=float, default=1.0, help="of codes and vectors; nothing where there is no latent"
+    )
     parser.add_argument("--top_p", type=float, default=1.0, help="only the most probable codes or words")
     parser.add_argument(
         "--word_temperature",
         type=float,
         default=1.0,
-        help="of words given the latents: 1 for samples of the model, 0 for the most probable ones; where there is no "
-        "latent words have TEMPERATURE (default: %(default)s)",
+        help="of words given the latents, if any: 1 for samples of the model, 0 for the most probable ones (default: "
+        "%(default)s)",
     )
     parser.add_argument("--seed", type=int, default=0, help="of the draws")
     parser.add_argument("--output", type=Path, default=None, help="folder of the JSON files")

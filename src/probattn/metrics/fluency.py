@@ -56,7 +56,7 @@ class Fluency:
         fluency_ppl: exp of all nats over all tokens.
         nats: Mean over texts of the nats a token.
         nats_spread: Standard deviation over texts of the same; 0 for one text.
-        empty: Share of texts without a word, which are not scored.
+        empty: Share of texts without a word, or without one that the scorer knows; they are not scored.
     """
 
     fluency_ppl: float
@@ -80,14 +80,16 @@ def fluency(texts: Sequence[str], scorer: Scorer) -> Fluency:
     kept = [text for text in texts if text.split()]
     if not kept:
         raise ValueError(f"fluency needs at least one text with a word, got {len(texts)} texts without any")
-    scores = scorer.score(kept)
+    scores = [one for one in scorer.score(kept) if one.tokens > 0]
+    if not scores:
+        raise ValueError(f"the scorer knows no word of {len(kept)} texts; take one that was trained on such text")
     nats = [-one.log_prob / one.tokens for one in scores]
     total = -math.fsum(one.log_prob for one in scores) / sum(one.tokens for one in scores)
     return Fluency(
         fluency_ppl=math.exp(min(total, 700.0)),
         nats=statistics.fmean(nats),
         nats_spread=statistics.stdev(nats) if len(nats) > 1 else 0.0,
-        empty=1.0 - len(kept) / len(texts),
+        empty=1.0 - len(scores) / len(texts),
     )
 
 

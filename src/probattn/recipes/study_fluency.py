@@ -13,7 +13,7 @@ __all__ = ["has_judge", "judge_fluency"]
 
 def has_judge(study: Study, results: Path) -> bool:
     """Whether the language model that judges a study is trained, and there."""
-    return study.scorer is not None and _judge(study, results).is_dir()
+    return study.scorer is not None and _written(_judge(study, results)) > 0.0
 
 
 def judge_fluency(study: Study, results: Path, comparison: Comparison | None = None) -> list[Path]:
@@ -32,13 +32,12 @@ def judge_fluency(study: Study, results: Path, comparison: Comparison | None = N
     """
     if study.scorer is None:
         return []
-    waiting: list[Path] = []
+    judge, waiting = _judge(study, results), list[Path]()
     for one in study.comparisons(results) if comparison is None else [comparison]:
         folders = [one.run_folder(row, seed) for row, seed in one.jobs if seed == 0]
-        waiting += [run for run in folders if _is_waiting(run, results / study.folder / FOLDER, study.scorer)]
+        waiting += [run for run in folders if _is_waiting(run, results / study.folder / FOLDER, judge)]
     if not waiting:
         return []
-    judge = _judge(study, results).parent
     if not has_judge(study, results):
         raise FileNotFoundError(
             f"the fluency of {len(waiting)} runs in {judge.parent} is judged by {study.scorer}, whose model is not "
@@ -53,13 +52,18 @@ def judge_fluency(study: Study, results: Path, comparison: Comparison | None = N
 
 
 def _judge(study: Study, results: Path) -> Path:
-    """The model of the scorer."""
-    return results / study.folder / "runs" / str(study.scorer) / "model"
+    """The run of the scorer."""
+    return results / study.folder / "runs" / str(study.scorer)
 
 
-def _is_waiting(run: Path, records: Path, scorer: str) -> bool:
-    """Whether a run has a trained model that is newer than its record by a scorer, named row-seed<n>."""
-    weights = [path.stat().st_mtime for path in (run / "model").glob("*.safetensors")]
-    row, _, seed = scorer.rpartition("-")  # a record's name has the corpus between the two
+def _is_waiting(run: Path, records: Path, judge: Path) -> bool:
+    """Whether a run has a trained model, and no record that is newer than it and its scorer, a run row-seed<n>."""
+    row, _, seed = judge.name.rpartition("-")  # a record's name has the corpus between the two
     judged = [path.stat().st_mtime for path in records.glob(f"{run.name}-{row}-*-{seed}.json")]
-    return bool(weights) and max(weights) > max(judged, default=0.0)
+    written = _written(run)
+    return written > 0.0 and max(written, _written(judge)) > max(judged, default=0.0)
+
+
+def _written(run: Path) -> float:
+    """When the model of a run was written; 0 where there is none."""
+    return max((path.stat().st_mtime for path in (run / "model").glob("*.safetensors")), default=0.0)

@@ -110,6 +110,7 @@ STUDIES = (
             ("vae gavam davam-512 vae-pretraining-fbp davam-128", 1),
             ("vae-anneal vae-cyclic vae-aggressive vae-fbp vae-attn davam-q", 1),
             ("davam-512-places gavam-places davam-128-places", 1),  # ours
+            ("lstm-lm-peak-35", 1),  # what the learning rate of rows with a warm-up does by itself
         ],
         scale="ptb",
         scorer="lstm-lm-seed1",
@@ -117,7 +118,10 @@ STUDIES = (
     Study(
         "text_captions",
         "text_vae",
-        [("lstm-lm vae-anneal vae-pretraining-fbp vae-attn gavam davam-128 davam-512 davam-512-places", 1)],
+        [
+            ("lstm-lm vae-anneal vae-pretraining-fbp vae-attn gavam davam-128 davam-512 davam-512-places", 1),
+            ("lstm-lm-peak-35", 1),
+        ],
         scale="captions",
     ),
     Study(
@@ -132,14 +136,14 @@ STUDIES = (
         "text_vae",
         [
             ("lstm-lm davam-short-joint davam-short-control davam-short-constant", 3),
-            ("davam-128 davam-stochastic davam-joint davam-short", 3),
+            ("davam-128 davam-stochastic davam-joint davam-short lstm-lm-peak-75", 3),
         ],
         overrides={"updates": 800},
     ),
     Study(  # beside lstm-lm of text_ptb
         "text_bounds_ptb",
         "text_vae",
-        [("davam-short-joint davam-short-control davam-short-constant", 1)],
+        [("davam-short-joint davam-short-control davam-short-constant lstm-lm-peak-75", 1)],
         scale="ptb",
     ),
     *(

@@ -15,8 +15,8 @@ Record = Mapping[str, Any]
 Table = tuple[list[str], list[list[str]]]
 _SINGLE = ("vae", "vae-anneal", "vae-cyclic", "vae-aggressive", "vae-fbp", "vae-pretraining-fbp")
 _LARGE = ("davam-512", "davam-512-places")
-_COLLAPSED = 0.1
-"""Nats a position below which a KL is called near zero."""
+_COLLAPSED = 0.4
+"""Nats a position below which a KL is called near zero: the paper says so of its own 0.38 (GAVAM on SNLI, Table II)."""
 _METRICS = ("reconstruction", "kl_position", "elbo_ppl", "counted_ppl", "davam_ppl", "codes_used")
 
 
@@ -34,9 +34,10 @@ def claims(results: Sequence[RowResult]) -> Table:
     for row in ("davam-128", "davam-512", "davam-512-places"):
         below(f"KL a position of {row} not near zero", _COLLAPSED, kl.get(row))
     below("KL a position of davam-512 above davam-128's", kl.get("davam-128"), kl.get("davam-512"))
-    single = min((rec[name] for name in _SINGLE if name in rec), default=None)
+    gaussian = [rec[name] for name in _SINGLE if name in rec]
+    those, single = f"{len(gaussian)} of {len(_SINGLE)} rows with one Gaussian", min(gaussian, default=None)
     for row in _LARGE:
-        below(f"Rec of {row} below all rows with one Gaussian", rec.get(row), single)
+        below(f"Rec of {row} below that of {those}", rec.get(row), single)
         below(f"Rec of {row} below gavam's", rec.get(row), rec.get("gavam"))
     below("Rec of davam-512-places below gavam-places'", rec.get("davam-512-places"), rec.get("gavam-places"))
     below("Rec of davam-512 below davam-128's", rec.get("davam-512"), rec.get("davam-128"))

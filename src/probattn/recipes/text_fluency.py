@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,7 @@ class Sampling:
     num_samples: int = 100
     """Of each length; the paper has 100."""
     temperature: float = 1.0
-    """Of codes, or of a language model's words."""
+    """Of codes; nothing where there is no latent."""
     top_p: float = 1.0
     """Of codes, and of words that are drawn."""
     word_temperature: float | None = 1.0
@@ -67,8 +67,8 @@ def measure(run: Path, scorer: Scorer, sampling: Sampling) -> dict[str, Any]:
     if isinstance(scorer, LanguageModelScorer) and _is_same(writer, scorer.writer):
         raise ValueError(f"{run} would judge its own texts; take a language model of another seed as the scorer")
     latent = writer.settings.latent
-    # all chance of a model without latents is in its words, and has the first temperature
-    of_words = None if latent is None and sampling.word_temperature == 1.0 else sampling.word_temperature
+    if latent is None and sampling.word_temperature is not None:  # all chance is in the words
+        sampling = replace(sampling, temperature=1.0)
     found, held_out, examples = {}, {}, {}
     for length in sampling.lengths:
         drawn = writer.sample(
@@ -76,7 +76,7 @@ def measure(run: Path, scorer: Scorer, sampling: Sampling) -> dict[str, Any]:
             length=length,
             temperature=sampling.temperature,
             top_p=sampling.top_p,
-            word_temperature=of_words,
+            word_temperature=sampling.word_temperature,
             min_words=length,
             seed=sampling.seed,
         )
@@ -92,7 +92,7 @@ def measure(run: Path, scorer: Scorer, sampling: Sampling) -> dict[str, Any]:
         "corpus": writer.settings.corpus.name,
         "scorer": scorer.name,
         "sampling": asdict(sampling),
-        "draws_words": Law(sampling.temperature, word_temperature=of_words).of_words(latent) > 0.0,
+        "draws_words": Law(sampling.temperature, word_temperature=sampling.word_temperature).of_words(latent) > 0.0,
         "commit": commit(),
         "trained_with": trained_with(run),
         "lengths": found,
@@ -116,7 +116,8 @@ def judged(texts: Sequence[str], scorer: Scorer) -> dict[str, float]:
 def store(record: Mapping[str, Any], folder: Path) -> Path:
     """Write a record as JSON; the file is named after the row, the seed, the scorer and how texts were drawn."""
     scorer = "".join(letter if letter.isalnum() or letter == "-" else "_" for letter in str(record["scorer"]))
-    path = folder / f"{record['row']}-seed{record['seed']}-{scorer}{_drawn(record, '-{}{:g}')}.json"
+    kind = f"{_drawn(record, '-{}{:g}')}{_sized(record)}"
+    path = folder / f"{record['row']}-seed{record['seed']}-{scorer}{kind}.json"
     write_atomically(path, json.dumps(record, indent=1) + "\n")
     return path
 
@@ -127,13 +128,25 @@ def _drawn(record: Mapping[str, Any], form: str) -> str:
     return "".join(form.format(name, value) for name, value in kept.items() if value not in (None, 1.0))
 
 
+def _sized(record: Mapping[str, Any]) -> str:
+    """What else is not as it is by default, for the name of a file: one record must not replace another kind."""
+    sampling, own = record["sampling"], Sampling()
+    found = "-own_words" if sampling.get("word_temperature", 1.0) is None else ""
+    if list(sampling.get("lengths", own.lengths)) != list(own.lengths):
+        found += f"-lengths{'_'.join(map(str, sampling['lengths']))}"
+    for name in ("num_samples", "seed"):
+        if sampling.get(name, getattr(own, name)) != getattr(own, name):
+            found += f"-{'draws' if name == 'seed' else name}{sampling[name]}"
+    return found
+
+
 def _words_are(record: Mapping[str, Any]) -> str:
     """Drawn, or the most probable ones given the latents; records of before that was noted drew those of `lstm-lm`."""
     return "drawn" if record.get("draws_words", record["row"] == "lstm-lm") else "most probable"
 
 
 def fluency_table(records: Sequence[Mapping[str, Any]]) -> Table:
-    """A line for each row and length, the paper's numbers in brackets on its corpora; held-out text last.
+    """A line for each row and length, held-out text last; the paper's numbers beside drawn words, which they look like.
 
     Diversity depends on the number of texts, so held-out text of a length has one only where there is as much of it.
     """
@@ -153,7 +166,8 @@ def fluency_table(records: Sequence[Mapping[str, Any]]) -> Table:
         name = record["row"] if record["seed"] == 0 else f"{record['row']}, seed {record['seed']}"
         name += _drawn(record, ", {} {:g}")
         for length, values in record["lengths"].items():
-            row = record["row"] if record["corpus"] in PUBLISHED else ""
+            is_paper = record["corpus"] in PUBLISHED and not _drawn(record, "{}{}") and _words_are(record) == "drawn"
+            row = record["row"] if is_paper else ""
             rows.append([name, _words_are(record), length, *_cells(values, row, int(length))])
     widest = max(records, key=lambda record: len(record["held_out"]))
     wanted = widest["sampling"]["num_samples"]
@@ -181,14 +195,15 @@ def _cells(values: Mapping[str, float], row: str, length: int) -> list[str]:
 
 
 def _held_out(writer: TextWriter, length: int, count: int) -> list[str]:
-    """First words of test sentences that are long enough; none where the corpus is not to be had."""
+    """First words of test sentences that are long enough, evenly spaced; none where the corpus is not to be had."""
     try:
         corpus = load_corpus(writer.settings.corpus, writer.tokenizer)
     except (FileNotFoundError, ValueError) as error:
         print(f"no held-out text to compare with: {error}", file=sys.stderr)
         return []
-    words = (text.split() for text in corpus.texts["test"])
-    return [" ".join(one[:length]) for one in words if len(one) >= length][:count]
+    long = [words for text in corpus.texts["test"] if len(words := text.split()) >= length]
+    kept = min(count, len(long))  # from all over the text: neighbours are alike
+    return [" ".join(long[number * len(long) // kept][:length]) for number in range(kept)]
 
 
 def _is_same(one: TextWriter, other: TextWriter) -> bool:

@@ -29,6 +29,7 @@ _MODEL = {
     "code_perplexity": "code perplexity",
     "codes_used": "codes used",
     "decoder_updates": "decoder updates",
+    "bursts_until": "bursts until",
     "parameters": "parameters",
     "train_seconds": "seconds",
 }

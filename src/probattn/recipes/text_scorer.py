@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from probattn.data.bpe import EOS
+from probattn.data.bpe import EOS, UNK
 from probattn.data.text import EncodedSentences
 from probattn.loading import load
 from probattn.metrics.fluency import Scorer, TextScore, smollm2
@@ -20,10 +20,11 @@ _MOST_UNKNOWN = 0.3
 
 
 class LanguageModelScorer:
-    """A trained row `lstm-lm` as a scorer of words, each given that the text goes on.
+    """A trained row `lstm-lm` as a scorer of words, each given that the text goes on with a word it knows.
 
     Texts of a given length are cut off, and may not end before. So their ends are not scored, and no word pays for
-    standing where another text would have ended.
+    standing where another text would have ended. Nor does it pay for the unknown word, which generators never write;
+    rare words of real text are read and not scored.
 
     Args:
         writer: The model.
@@ -50,10 +51,7 @@ class LanguageModelScorer:
 
     @torch.no_grad()
     def score(self, texts: Sequence[str]) -> list[TextScore]:
-        """One score for each text; words that the model does not know count as its unknown word.
-
-        Many of them are warned of: they are all the same word to it, and may be a probable one.
-        """
+        """One score for each text, without the words that the model does not know; many of them are warned of."""
         unknown, total = self.writer.count_unknown(texts)
         if unknown > _MOST_UNKNOWN * total:
             warnings.warn(
@@ -69,9 +67,13 @@ class LanguageModelScorer:
             read = model.encode(moved.words, moved.words_mask, {})
             given = {"target_in": moved.target_in, "target_mask": moved.target_mask}
             words = model.decode(read, target_out=moved.target_out, **given).log_lik[0]
-            ends = model.decode(read, target_out=torch.full_like(moved.target_out, EOS), **given).log_lik[0]
-            is_word = moved.target_mask & (moved.target_out != EOS)
-            going_on = torch.where(is_word, ends, -torch.inf).double().expm1().neg().log()  # log(1 - P(end))
+            others = [
+                model.decode(read, target_out=torch.full_like(moved.target_out, number), **given).log_lik[0]
+                for number in (EOS, UNK)
+            ]
+            is_word = moved.target_mask & (moved.target_out != EOS) & (moved.target_out != UNK)
+            left_out = torch.where(is_word, torch.stack(others).double().logsumexp(dim=0), -torch.inf)
+            going_on = left_out.expm1().neg().log()  # log(1 - P(end) - P(unknown))
             log_probs, tokens = torch.where(is_word, words - going_on, 0.0).sum(dim=-1), is_word.sum(dim=-1)
             for row, log_prob, count in zip(batch.index.tolist(), log_probs.tolist(), tokens.tolist(), strict=True):
                 found[row] = TextScore(log_prob, count)

@@ -19,7 +19,7 @@ from probattn.models import MemoryVae, SentenceVae
 from probattn.recipes.engine_run import announce, row_result, train_to_end, training_curves
 from probattn.recipes.recipe import Recipe, Run
 from probattn.recipes.results import RowResult
-from probattn.recipes.text_data import load_corpus
+from probattn.recipes.text_data import TextCorpus, load_corpus
 from probattn.recipes.text_drawing import draws_words
 from probattn.recipes.text_eval import evaluate_model
 from probattn.recipes.text_network import build_model
@@ -44,12 +44,13 @@ def train(run: Run) -> RowResult:
     writer.save(run.output / "model", run.plain, text=corpus.digest)
     curves = training_curves(result.log, LOGGED)
     bursts = curves.pop("is_burst", [])
-    moved = {"decoder_updates": outside_bursts(bursts, updates=result.updates)} if bursts else {}
+    last = max((update for update, share in bursts if share > 0.0), default=0)
+    moved = {"decoder_updates": outside_bursts(bursts, updates=result.updates), "bursts_until": last} if bursts else {}
     found = row_result(
         settings,
         result,
         model=task.model,
-        facts={**_facts(settings, result), "readout": _readout(settings, task.model)},
+        facts={**_facts(settings, result, corpus), "readout": _readout(settings, task.model)},
         metrics={**evaluate_model(writer, corpus), **moved},
         curve="reconstruction",
         examples=writer.examples(corpus),
@@ -91,9 +92,10 @@ def outside_bursts(shares: Sequence[tuple[int, float]], *, updates: int) -> floa
     return float(round(moved)) + updates - shares[-1][0]
 
 
-def _facts(settings: TextSettings, result: TrainResult) -> dict[str, Any]:
+def _facts(settings: TextSettings, result: TrainResult, corpus: TextCorpus) -> dict[str, Any]:
     sampling, has_weights = settings.sampling, settings.latent is not None and settings.latent.posterior != "codes"
-    importance = f"{sampling.num_importance} draws, {sampling.num_weighted} test sentences from all over the split"
+    few = min(sampling.num_weighted, len(corpus.encoded["test"]))
+    importance = f"{sampling.num_importance} draws, {few} test sentences from all over the split"
     return {
         **({"importance": importance} if has_weights else {}),
         "bound": "Elbo",
