@@ -454,6 +454,17 @@ def test_augment_trains_anew_for_another_text_or_setting(tmp_path: Path, monkeyp
     assert augment("a dog .\n", "seed=1") == 3
 
 
+def test_augment_writes_nothing_where_a_model_cannot_draw_so(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "text.txt").write_text("a dog .\n")
+    words = ["augment", str(tmp_path / "text.txt"), "--model", str(trained), "--top_p", "2"]
+    for more in ([], ["--output", str(tmp_path / "more.txt")]):
+        with pytest.raises(SystemExit, match="wanted a finite temperature >= 0 and 0 < top_p"):
+            cli.main([*words, *more])
+    assert capsys.readouterr().out == "" and [one.name for one in tmp_path.iterdir()] == ["text.txt"]
+
+
 @pytest.mark.parametrize("more", [["--row", "lstm-lm"], ["--set", "updates=5"]])
 def test_augment_refuses_what_a_trained_model_would_ignore(tmp_path: Path, more: list[str]) -> None:
     (tmp_path / "text.txt").write_text("a dog .\n")
