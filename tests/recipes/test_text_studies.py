@@ -301,6 +301,13 @@ def test_claims_and_pages() -> None:
     measured = replace(result("vae-aggressive", decoder_updates=7.0), facts={**FACTS, "importance": "9 draws"})
     more = comparison_page("ptb", [*results, measured], [])
     assert "A step of a burst counts as an update" in more and "`iw_ppl`: 9 draws; `probed_ppl`" in more
+    examples = [
+        {"kind": "from scratch", "texts": ["one", "a | <unk>"]},
+        {"kind": "reconstruction", "texts": ["x => y", "x <b> => y"]},
+    ]
+    told = comparison_page("ptb", [*results, replace(result("vae", kl=1.0), examples=examples)], [])
+    assert 'The sentence: "x &lt;b&gt;"' in told and r"| vae |                  y | a \| &lt;unk&gt; |" in told
+    assert "**Examples**" not in page
     assert "about 406" in page and "studies run text_ptb" in page
     assert "`counted_ppl` pays for the length" in page and "are Yahoo's" in page
     assert comparison_page("yahoo", [], []) == "No results of text_yahoo yet.\n"

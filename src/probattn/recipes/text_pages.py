@@ -3,6 +3,7 @@
 A page comes with its plots, SVG by name; the page refers to them as `assets/<name>.svg`.
 """
 
+import html
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -49,7 +50,34 @@ def comparison_page(scale: str, results: Sequence[RowResult], fluency: Sequence[
         own = [record for record in fluency if record["scorer"] == scorer]
         heading = f"\n**Fluency by {scorer}**; in brackets the paper's Tables IV (by GPT-2) and V, {_OF_YAHOO}\n"
         parts += [heading, as_markdown(*fluency_table(own))]
+    parts += _examples(results)
     return "\n".join(parts).rstrip("\n") + "\n"
+
+
+def _examples(results: Sequence[RowResult]) -> list[str]:
+    """What every row makes of one test sentence, and one sentence that it wrote from scratch."""
+    sentence, rows = "", []
+    for result in (one for one in results if one.seed == 0):
+        texts = {str(example["kind"]): list(example["texts"]) for example in result.examples}
+        read, again = "", "-"
+        if len(pairs := texts.get("reconstruction", [])) > 1:
+            read, _, again = pairs[1].partition(" => ")
+        sentence = read or sentence
+        if scratch := texts.get("from scratch", []):
+            rows.append([result.row, _cell(again), _cell(scratch[-1])])
+    if not sentence:
+        return []
+    note = (
+        "**Examples**, seed 0, not chosen: the second test sentence again, from the mean of its latent, and the last "
+        "of five sentences from scratch, with the most probable words where there are latents. The sentence: "
+        f'"{_cell(sentence)}"\n'
+    )
+    return ["\n" + note, as_markdown(["row", "the sentence again", "from scratch"], rows)]
+
+
+def _cell(text: str) -> str:
+    """A sentence in a cell of a table: `<unk>` is no tag, and a bar no border."""
+    return html.escape(text, quote=False).replace("|", "\\|")
 
 
 def _remarks(results: Sequence[RowResult]) -> list[str]:
