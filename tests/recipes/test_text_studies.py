@@ -129,11 +129,11 @@ def test_augmentation_trains_each_cell_once(tmp_path: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(TextWriter, "samples", spy)
     text_augmentation.main("generated", **folders)
-    # three generators, once each; as the real text they may have the unknown word
-    assert [(law.word_temperature, law.has_unknown) for law in laws] == [(1.0, True)] * 3
+    # four generators, once each; as the real text they may have the unknown word
+    assert [(law.word_temperature, law.has_unknown) for law in laws] == [(1.0, True)] * 4
     folder = tmp_path / "out" / "generated"
     records = {path.name: json.loads(path.read_text()) for path in folder.glob("*.json")}
-    assert len(records) == 1 + 4 * 2
+    assert len(records) == 1 + 5 * 2
     none, real = records["30-none-0-seed0.json"], records["30-real-1-seed0.json"]
     assert (none["sentences"], real["sentences"]) == (30, 60) and none["updates"] == real["updates"] == 6
     assert none["best_update"] == 6 and none["writer"] == real["writer"] == {}
@@ -152,6 +152,8 @@ def test_augmentation_trains_each_cell_once(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(ValueError, match="has 9 lines where 30 were generated; remove it"):
         text_augmentation.main("generated", generators=["davam-small"], **folders)
     page, plots = augmentation_page(list(records.values()))
+    written = {path.name.split("-seed")[0] for path in (tmp_path / "work" / "generated").glob("*.txt")}
+    assert written == {"davam-all-all", "davam-small-30", "lstm-all-all", "lstm-small-30"}
     assert "davam-all" in page and "one seed" in page and list(plots) == ["text_augmentation"]
 
 
@@ -211,18 +213,24 @@ def test_generators_with_codes_meet_the_language_model() -> None:
     records += [cell("lstm-small", 1.0, seed, 90.0 + seed, 80.0) for seed in range(3)]
     records += [cell("lstm-small", 4.0, seed, 50.0, 95.0) for seed in range(3)]  # better on test, worse on validation
     records += [cell("davam-small", 2.0, seed, (99.0, 101.0, 100.5)[seed], 90.0) for seed in range(3)]
-    records += [cell("davam-all", 0.5, seed, 80.0 + 0.5 * seed, 90.0) for seed in range(3)]
+    records += [cell("lstm-all", 1.0, seed, 70.0 + seed, 80.0) for seed in range(3)]
+    records += [cell("davam-all", 0.5, seed, 60.0 + 0.5 * seed, 90.0) for seed in range(3)]
     records += [cell("real", 4.0, seed, 20.0 + 0.1 * seed, 20.0) for seed in range(3)]
     rows = {row[1]: row for row in duels(records)[1]}
     assert set(rows) == {"davam-small", "davam-all"}
-    assert rows["davam-small"][2:4] == ["2", "1"] and rows["davam-small"][-1] == "worse"
-    assert rows["davam-small"][4].startswith("+10") and rows["davam-all"][-1] == "better"
+    assert (
+        rows["davam-small"][2:5] == ["2", "lstm-small", "1"]
+        and rows["davam-all"][3] == "lstm-all"
+        and rows["davam-small"][-1] == "worse"
+    )
+    assert rows["davam-small"][5].startswith("+10") and rows["davam-all"][5].startswith("-14")
+    assert rows["davam-all"][-1] == "better"
     study = {"updates": 52, "vocabulary_size": 9}
     whole = [{**record, "study": study, "scale": "captions"} for record in records]
     page = augmentation_page(whole)[0]
-    assert "times of lstm-small" in page and "or for 52 updates (6 of 18 cells)" in page
-    without = [record for record in whole if record["generator"] != "lstm-small"]
-    assert duels(without)[1] == [] and "times of lstm-small" not in augmentation_page(without)[0]
+    assert "saw the same text, each" in page and "or for 52 updates (7 of 21 cells)" in page
+    without = [record for record in whole if not record["generator"].startswith("lstm")]
+    assert duels(without)[1] == [] and "saw the same text, each" not in augmentation_page(without)[0]
 
 
 def test_a_cell_with_other_settings_is_not_found(tmp_path: Path) -> None:

@@ -5,11 +5,11 @@
 
 A language model is trained on a small corpus, alone or with 0.5 to 4 times as many generated sentences, and judged by
 its perplexity on held-out captions. Generators: `davam-small` and `lstm-small` saw only the small corpus; `davam-all`
-saw all 27,262 captions of Multi30k, the small corpus and the others, which therefore leak into what it writes; `real`
-is no generator but further captions, the most that augmentation could give. The judged model is trained until its
-validation no longer improves, in the same way whatever it is trained on (`text_augmentation_study`). The words are the
-most frequent ones of all captions, the same in every cell, so that perplexities can be compared. A cell is a JSON file
-in OUTPUT/<scale>; what is there is not trained again, and what was stopped goes on.
+and `lstm-all` saw all 27,262 captions of Multi30k, the small corpus and the others, which therefore leak into what it
+writes; `real` is no generator but further captions, the most that augmentation could give. The judged model is trained
+until its validation no longer improves, in the same way whatever it is trained on (`text_augmentation_study`). The
+words are the most frequent ones of all captions, the same in every cell, so that perplexities can be compared. A cell
+is a JSON file in OUTPUT/<scale>; what is there is not trained again, and what was stopped goes on.
 """
 
 import json
@@ -27,7 +27,7 @@ from probattn.recipes.later_settings import without_added
 from probattn.recipes.recipe import Run
 from probattn.recipes.report import as_markdown
 from probattn.recipes.storage import write_atomically
-from probattn.recipes.text_augmentation_study import GENERATORS, JUDGED, ROWS, STUDIES, Generator, Study
+from probattn.recipes.text_augmentation_study import GENERATORS, JUDGED, ROWS, SEE_ALL, STUDIES, Generator, Study
 from probattn.recipes.text_augmentation_tables import augmentation_table
 from probattn.recipes.text_cells import find_cell, fingerprint, read_cells, run_cells, store_cell, train_on
 from probattn.recipes.text_data import TextCorpus, load_corpus
@@ -55,7 +55,7 @@ def main(
         output: Folder of the results.
         work: Folder of checkpoints and generated text.
         sizes: Some of the study's small corpora; all by default.
-        generators: Some of davam-small, davam-all, lstm-small, real.
+        generators: Some of davam-small, davam-all, lstm-small, lstm-all, real.
         seeds: Of weights and noise; the small corpora are the same.
         workers: Processes, one thread and one generator or cell each.
     """
@@ -71,7 +71,7 @@ def main(
         bench = Bench(scale, study, work=work / scale, seed=seed)
         missing = [cell for cell in cells if find_cell(*bench.place(*cell, output / scale)) is None]
         # generators first, each once: several cells share it; in this order the longest come first
-        trained = sorted({(one, 0 if one == "davam-all" else size) for size, one, _ in missing if one in ROWS})
+        trained = sorted({(one, 0 if one in SEE_ALL else size) for size, one, _ in missing if one in ROWS})
         for jobs in ([(size, one, None) for one, size in trained], missing):
             run_cells(_work, [(scale, work / scale, output / scale, seed, *job) for job in jobs], workers=workers)
     print(as_markdown(*augmentation_table(read_cells(output / scale))))
@@ -131,8 +131,8 @@ class Bench:
         return self.generated(size, generator)[:count]
 
     def generated(self, size: int, generator: Generator) -> tuple[str, ...]:
-        """All sentences of a generator, which is trained unless they are there; `davam-all` has no size."""
-        is_all = generator == "davam-all"
+        """All sentences of a generator, which is trained unless they are there; one that saw all has no size."""
+        is_all = generator in SEE_ALL
         most = round(max(self.study.times) * max(self.study.sizes if is_all else (size,)))
         path = self._texts(size, generator)
         if not path.exists():
@@ -151,7 +151,7 @@ class Bench:
 
     def _texts(self, size: int, generator: Generator) -> Path:
         """The file of a generator's sentences; beside it is one that says how it was trained."""
-        name = f"{generator}-{'all' if generator == 'davam-all' else size}-seed{self.seed}"
+        name = f"{generator}-{'all' if generator in SEE_ALL else size}-seed{self.seed}"
         mark = fingerprint(asdict(self.study), self.whole.digest, *self._plain(generator))[:8]
         return self.work / f"{name}-{mark}.txt"
 
@@ -185,7 +185,7 @@ class Bench:
     def _plain(self, generator: Generator | None) -> list[Mapping[str, Any]]:
         """Settings that a cell depends on."""
         rows = [JUDGED, *([ROWS[generator]] if generator is not None and generator in ROWS else [])]
-        runs = [self._run(row, Path(), sees_all=generator == "davam-all") for row in rows]
+        runs = [self._run(row, Path(), sees_all=generator in SEE_ALL) for row in rows]
         return [without_added(run.settings, dict(run.plain)) for run in runs]
 
 

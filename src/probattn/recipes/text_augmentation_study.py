@@ -22,12 +22,15 @@ from typing import Any, Literal
 
 from probattn.recipes.text_cells import stages_of
 
-__all__ = ["GENERATORS", "JUDGED", "ROWS", "STUDIES", "Generator", "Study"]
+__all__ = ["GENERATORS", "JUDGED", "ROWS", "SEE_ALL", "STUDIES", "Generator", "Study"]
 
-Generator = Literal["davam-small", "davam-all", "lstm-small", "real"]
-GENERATORS: tuple[Generator, ...] = ("davam-small", "davam-all", "lstm-small", "real")
+Generator = Literal["davam-small", "davam-all", "lstm-small", "lstm-all", "real"]
+GENERATORS: tuple[Generator, ...] = ("davam-small", "davam-all", "lstm-small", "lstm-all", "real")
+SEE_ALL: frozenset[str] = frozenset({"davam-all", "lstm-all"})
+"""Generators that saw all text, whatever the size of the small corpus."""
 JUDGED = "lstm-lm"
-ROWS: Mapping[str, str] = {"davam-small": "davam-128-places", "davam-all": "davam-128-places", "lstm-small": JUDGED}
+_CODES = "davam-128-places"
+ROWS: Mapping[str, str] = {"davam-small": _CODES, "davam-all": _CODES, "lstm-small": JUDGED, "lstm-all": JUDGED}
 """Of generators that are trained."""
 
 

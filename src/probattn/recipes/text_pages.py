@@ -160,7 +160,7 @@ def augmentation_page(records: Sequence[Record]) -> Page:
         f"{study['updates']:,} updates ({count_cut(records)} of {len(records)} cells), with the weights of the best "
         "validation. Updates: alone, then the fewest and the most with added text. "
         f"{study['vocabulary_size']:,} words, the same everywhere; seeds {seeds}, mean and deviation. "
-        "`davam-all` saw all captions, so it leaks; `real` are further captions. Made by `python -m "
+        "`davam-all` and `lstm-all` saw all captions, so they leak; `real` are further captions. Made by `python -m "
         f"probattn.recipes.text_augmentation --scale {records[0]['scale']} --seeds '{seeds}'`."
     )
     parts = [
@@ -173,7 +173,7 @@ def augmentation_page(records: Sequence[Record]) -> Page:
     ]
     against = duels(records)
     if against[1]:
-        parts += ["\n**Against augmentation by a language model** that saw the small corpus, each at its own times\n"]
+        parts += ["\n**Against augmentation by a language model** that saw the same text, each at its own times\n"]
         parts += [as_markdown(*against)]
     return "\n".join(parts).rstrip("\n") + "\n", {"text_augmentation": augmentation_plot(records)}
 
