@@ -3,6 +3,7 @@
 import inspect
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from probattn.recipes.results import RowResult
 from probattn.recipes.text_augmentation_study import STUDIES, Study
 from probattn.recipes.text_augmentation_tables import augmentation_table, count_cut, duels, verdicts
 from probattn.recipes.text_cells import find_cell, fingerprint, store_cell
-from probattn.recipes.text_claims import claims, sensitivity_claims
+from probattn.recipes.text_claims import claims, fluency_claims, sensitivity_claims
 from probattn.recipes.text_drawing import Law
 from probattn.recipes.text_pages import _dynamics_panels, augmentation_page, comparison_page, sensitivity_page
 from probattn.recipes.text_published import PUBLISHED
@@ -231,6 +232,34 @@ def test_generators_with_codes_meet_the_language_model() -> None:
     assert "saw the same text, each" in page and "or for 52 updates (7 of 21 cells)" in page
     without = [record for record in whole if not record["generator"].startswith("lstm")]
     assert duels(without)[1] == [] and "saw the same text, each" not in augmentation_page(without)[0]
+
+
+def test_fluency_is_compared_length_by_length() -> None:
+    def record(row: str, nats: Sequence[float], *, draws: bool = True, **law: float) -> dict[str, Any]:
+        lengths = {str(10 * place): {"nats": one} for place, one in enumerate(nats, start=1)}
+        return {"row": row, "seed": 0, "sampling": law, "draws_words": draws, "lengths": lengths}
+
+    records = [record("davam-512", [6.0, 5.0]), record("gavam", [6.5, 5.5]), record("vae-attn", [6.5, 4.5])]
+    records += [record("davam-512", [1.0, 1.0], temperature=0.5), {**record("lstm-lm", [9.0, 9.0]), "seed": 1}]
+    records += [record("davam-512", [4.0, 3.0], draws=False, word_temperature=0.0)]
+    records += [record("gavam", [3.0, 2.0], draws=False, word_temperature=0.0)]
+    assert fluency_claims(records)[1] == [
+        [
+            "nats a token of davam-512 below vae-attn's at every length, words drawn",
+            "10: 6.00, 6.50, 20: 5.00, 4.50",
+            "does not hold",
+        ],
+        [
+            "nats a token of davam-512 below gavam's at every length, words drawn",
+            "10: 6.00, 6.50, 20: 5.00, 5.50",
+            "holds",
+        ],
+        [
+            "nats a token of davam-512 below gavam's at every length, most probable words",
+            "10: 4.00, 3.00, 20: 3.00, 2.00",
+            "does not hold",
+        ],
+    ]
 
 
 def test_a_cell_with_other_settings_is_not_found(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from probattn.recipes.results import RowResult, summarise
 from probattn.recipes.text_report import with_position_kl
 from probattn.recipes.text_sensitivity import AXES, of_axis
 
-__all__ = ["claims", "sensitivity_claims"]
+__all__ = ["claims", "fluency_claims", "sensitivity_claims"]
 
 Record = Mapping[str, Any]
 Table = tuple[list[str], list[list[str]]]
@@ -87,6 +87,29 @@ def sensitivity_claims(records: Sequence[Record]) -> Table:
         found = f"{ranges['width']:.2f} against {ranges['codes']:.2f} nats"
         name = "4(c): Rec changes less with the code dimension than with K"
         rows.append([name, found, _word(ranges["width"] < ranges["codes"])])
+    return ["claim", "found", "verdict"], rows
+
+
+def fluency_claims(records: Sequence[Record]) -> Table:
+    """Table IV: whether a scorer finds what DAVAM writes more probable than what others write; first seeds.
+
+    The paper does not say how words are chosen, so it is looked at for drawn and for the most probable ones.
+    """
+    found: dict[tuple[str, bool], Mapping[str, Any]] = {}
+    for record in records:
+        law = record["sampling"]
+        if record["seed"] == 0 and law.get("temperature", 1.0) == law.get("top_p", 1.0) == 1.0:
+            found[record["row"], bool(record["draws_words"])] = record["lengths"]
+    rows = []
+    for is_drawn in (True, False):
+        for row, other in itertools.product(_LARGE, ("lstm-lm", "vae-attn", "gavam")):
+            own, its = found.get((row, is_drawn), {}), found.get((other, is_drawn), {})
+            if lengths := [length for length in own if length in its]:
+                pairs = [(own[length]["nats"], its[length]["nats"]) for length in lengths]
+                told = ", ".join(f"{n}: {a:.2f}, {b:.2f}" for n, (a, b) in zip(lengths, pairs, strict=True))
+                kind = "words drawn" if is_drawn else "most probable words"
+                name = f"nats a token of {row} below {other}'s at every length, {kind}"
+                rows.append([name, told, _word(all(mine < theirs for mine, theirs in pairs))])
     return ["claim", "found", "verdict"], rows
 
 

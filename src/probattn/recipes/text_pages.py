@@ -10,7 +10,7 @@ from typing import Any
 from probattn.recipes.report import as_markdown
 from probattn.recipes.results import RowResult
 from probattn.recipes.text_augmentation_tables import augmentation_plot, augmentation_table, count_cut, duels, verdicts
-from probattn.recipes.text_claims import claims, sensitivity_claims
+from probattn.recipes.text_claims import claims, fluency_claims, sensitivity_claims
 from probattn.recipes.text_fluency import fluency_table
 from probattn.recipes.text_published import SMALLER, SUMMED
 from probattn.recipes.text_report import model_table, scratch_table
@@ -50,6 +50,8 @@ def comparison_page(scale: str, results: Sequence[RowResult], fluency: Sequence[
         own = [record for record in fluency if record["scorer"] == scorer]
         heading = f"\n**Fluency by {scorer}**; in brackets the paper's Tables IV (by GPT-2) and V, {_OF_YAHOO}\n"
         parts += [heading, as_markdown(*fluency_table(own))]
+        header, lines = fluency_claims(own)
+        parts += ["", as_markdown(header, lines)] if lines else []
     parts += _examples(results)
     return "\n".join(parts).rstrip("\n") + "\n"
 
