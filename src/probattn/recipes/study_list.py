@@ -127,7 +127,7 @@ STUDIES = (
     Study(
         "text_yahoo",
         "text_vae",
-        [("lstm-lm", 2), ("vae-pretraining-fbp vae-attn gavam davam-512 davam-512-places", 1)],
+        [("lstm-lm", 2), ("vae-pretraining-fbp vae-attn gavam davam-512 davam-512-places", 1), ("lstm-lm-peak-35", 1)],
         scale="yahoo",
         scorer="lstm-lm-seed1",
     ),
