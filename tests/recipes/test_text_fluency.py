@@ -150,6 +150,8 @@ def test_table_has_the_papers_numbers_in_brackets(tmp_path: Path) -> None:
     cooler = {**record, "sampling": {**record["sampling"], "temperature": 0.5}}  # type: ignore[dict-item]
     assert store(cooler, tmp_path).name == "davam-512-seed0-x_y-temperature0.5.json"  # does not replace the other
     assert fluency_table([cooler])[1][0][:5] == ["davam-512, temperature 0.5", "drawn", "10", "50.0", "3.90 ± 0.50"]
+    greedy = {**record, "draws_words": False, "sampling": {**record["sampling"], "word_temperature": 0.0}}  # type: ignore[dict-item]
+    assert fluency_table([greedy])[1][0][:2] == ["davam-512", "most probable"]
     for changes, kind in (({"seed": 3}, "-draws3"), ({"word_temperature": None}, "-own_words")):
         other = {**record, "sampling": {**record["sampling"], **changes}}  # type: ignore[dict-item]
         assert store(other, tmp_path).name == f"davam-512-seed0-x_y{kind}.json"

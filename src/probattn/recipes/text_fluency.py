@@ -164,7 +164,10 @@ def fluency_table(records: Sequence[Mapping[str, Any]]) -> Table:
     rows = []
     for record in records:
         name = record["row"] if record["seed"] == 0 else f"{record['row']}, seed {record['seed']}"
-        name += _drawn(record, ", {} {:g}")
+        law = dict(record["sampling"])
+        if law.get("word_temperature") == 0.0:  # which the next column says
+            del law["word_temperature"]
+        name += _drawn({"sampling": law}, ", {} {:g}")
         for length, values in record["lengths"].items():
             is_paper = record["corpus"] in PUBLISHED and not _drawn(record, "{}{}") and _words_are(record) == "drawn"
             row = record["row"] if is_paper else ""

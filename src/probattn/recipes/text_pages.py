@@ -4,7 +4,7 @@ A page comes with its plots, SVG by name; the page refers to them as `assets/<na
 """
 
 import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from probattn.recipes.report import as_markdown
@@ -47,13 +47,19 @@ def comparison_page(scale: str, results: Sequence[RowResult], fluency: Sequence[
     parts += [f"\n**Text from scratch**; in brackets the paper's Table V, {_OF_YAHOO}\n"]
     parts += [as_markdown(*scratch_table(results))]
     for scorer in sorted({str(record["scorer"]) for record in fluency}):
-        own = [record for record in fluency if record["scorer"] == scorer]
+        own = sorted((record for record in fluency if record["scorer"] == scorer), key=_place(results))
         heading = f"\n**Fluency by {scorer}**; in brackets the paper's Tables IV (by GPT-2) and V, {_OF_YAHOO}\n"
         parts += [heading, as_markdown(*fluency_table(own))]
         header, lines = fluency_claims(own)
         parts += ["", as_markdown(header, lines)] if lines else []
     parts += _examples(results)
     return "\n".join(parts).rstrip("\n") + "\n"
+
+
+def _place(results: Sequence[RowResult]) -> Callable[[Record], Any]:
+    """A key that sorts records as rows are, those with drawn words first."""
+    places = {row: place for place, row in enumerate(dict.fromkeys(result.row for result in results))}
+    return lambda record: (places.get(record["row"], len(places)), record["seed"], not record["draws_words"])
 
 
 def _examples(results: Sequence[RowResult]) -> list[str]:
