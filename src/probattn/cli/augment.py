@@ -28,8 +28,9 @@ probattn augment corpus.txt --times 1 --row lstm-lm --output more.txt
 probattn augment corpus.txt --times 2 --model runs/text_vae/davam-512-seed0 --output more.txt
 
 The output is the text itself and behind it TIMES as many generated lines. A generator that was trained on other
-text than yours brings that text's knowledge in, a language model (text_vae/lstm-lm) far more of it than DAVAM; one that
-saw yours alone can only mix it anew, which made a language model of captions worse (docs/text.md). One that is trained here keeps upper and lower case (--set corpus.lowercase=true: all is lower-cased first)."""
+text than yours brings that text's knowledge in, a language model (text_vae/lstm-lm) far more of it than DAVAM;
+one that saw yours alone can only mix it anew, which made a language model of captions worse (docs/text.md). One
+that is trained here keeps upper and lower case (--set corpus.lowercase=true: all is lower-cased first)."""
 
 
 _ROW = "davam-128-places"
