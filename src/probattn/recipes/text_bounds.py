@@ -75,7 +75,7 @@ def verdict(results: Sequence[RowResult]) -> str:
         f"{name} {' and '.join(f'{100.0 * (one - 1.0):+.1f}%' for one in each)}, {_word(max(each), kl)}"
         for name, each in ratios.items()
     )
-    number = "one seed, which shows that it is possible and no more" if len(seeds) == 1 else f"{len(seeds)} seeds"
+    number = "one seed, which decides nothing by itself" if len(seeds) == 1 else f"{len(seeds)} seeds"
     told = f"({told}; against the best of {', '.join(BARS)}, by seed; KL {kl:.2g} nats at least; {number})."
     return f"{_word(min(max(each) for each in ratios.values()), kl)} by the better of two numbers {told}"
 
